@@ -50,7 +50,7 @@ MEANINGS: Mapping[ExitCode, str] = MappingProxyType(
         ExitCode.DEBUG: "the debuggee or its adapter is not available",
         ExitCode.MISSING_PROGRAM: "a program that is needed is not installed",
         ExitCode.TIMEOUT: "something did not happen within its time",
-        ExitCode.CHECK_FAILED: "a check of `tk doctor` failed",
+        ExitCode.CHECK_FAILED: "a check of `tk doctor` or `tk simulate` failed",
         ExitCode.DIAGNOSED: "`tk why --check`: the job failed, or can never start",
         ExitCode.INTERRUPTED: "Ctrl-C",
     }

@@ -19,9 +19,11 @@ from benchlib import (
     mirror,
     mirrorcase,
     mirrorreport,
+    probe,
     ranks,
     ranksimrun,
     ranksreport,
+    why,
 )
 from benchlib.disk import place
 from benchlib.measure import to_json
@@ -39,7 +41,7 @@ from tunnelkit.errors import TunnelkitError
 
 _ROUNDS, _QUICK_ROUNDS = 10, 3
 _RANKS, _QUICK_RANKS = 64, 8
-_F5_RTTS_MS = (0.0, 40.0, 150.0)
+_F5_RTTS_MS = (0.0, 60.0, 150.0)
 _MIRROR_RTTS_MS = (0.0, 20.0, 60.0)
 
 
@@ -195,6 +197,19 @@ def _ranks(args: argparse.Namespace, rounds: int) -> tuple[Measures, list[str]]:
     return ranksreport.measures(found), ranksreport.lines(found)
 
 
+def _probe(args: argparse.Namespace, rounds: int) -> tuple[Measures, list[str]]:
+    found = probe.run(rounds)
+    lines = table("probe", found, digits=0)
+    many = found[probe.COST][probe.MANY].median / (10 * probe.SECONDS)
+    lines += ["", verdict(f"% of a core, {probe.MANY}", many, 1.0, at_least=False)]
+    return found, lines
+
+
+def _why(args: argparse.Namespace, rounds: int) -> tuple[Measures, list[str]]:
+    found, notes = why.run(rounds, why.RTTS_MS if args.rtt is None else (args.rtt,))
+    return found, [*table("why", found, digits=2), "", *notes]
+
+
 _Part = Callable[[argparse.Namespace, int], tuple[Measures, list[str]]]
 _PARTS: dict[str, _Part | None] = {
     "forwards": _forwards,
@@ -203,6 +218,8 @@ _PARTS: dict[str, _Part | None] = {
     "cli": _cli,
     "mirror": None,
     "ranks": _ranks,
+    "probe": _probe,
+    "why": _why,
 }
 
 if __name__ == "__main__":

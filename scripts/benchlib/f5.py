@@ -37,7 +37,9 @@ from tunnelkit import lab
 STOPPED = "connect to stopped"
 AGAIN = "`terminated` to next stopped"
 AGAIN_FROM_CONTINUE = "`continue` to next stopped"
-STEP = "step"
+LOCALS = "connect to locals on screen"
+STEP, STEP_LOCALS = "step", "step to locals on screen"
+HOVER = "hover on a name"
 TORCH = "torch"
 WARM, COLD = "tk loop --preload torch, F5 to stopped", "python -m debugpy, start to stopped"
 _SCRIPT = """import sys
@@ -125,7 +127,10 @@ def _rows(seen: dict[str, list[Round]]) -> Rows:
         (STOPPED, lambda one: one.stopped_ms),
         (AGAIN, lambda one: one.again_ms),
         (AGAIN_FROM_CONTINUE, lambda one: one.again_from_continue_ms),
+        (LOCALS, lambda one: one.locals_ms),
         (STEP, lambda one: median(one.steps_ms)),
+        (STEP_LOCALS, lambda one: median(one.step_locals_ms)),
+        (HOVER, lambda one: median(one.hovers_ms)),
     ]
     return {
         row(measure, name): Series([value(one) for one in rounds])

@@ -1,5 +1,6 @@
 """What an editor does at F5, with a stopwatch: attach, stop, step, run to the end, again.
 
+After each stop it asks what VS Code asks, one request after the other, until the locals are there.
 All ways are used by this same code. Nothing here polls but the retries of an editor that
 was refused, which is what people do by hand.
 """
@@ -50,13 +51,20 @@ class Press:
 
 @dataclass
 class Round:
-    """One way's round. again_ms: `terminated` to the next `stopped`; again_from_continue_ms:
-    the same from the `continue` on, so with the program's own end."""
+    """One way's round.
+
+    locals_ms: connect to locals; step_locals_ms: `next` to locals. again_ms: `terminated` to the
+    next `stopped`; again_from_continue_ms: the same from the `continue` on, so with the program's
+    own end.
+    """
 
     stopped_ms: float = 0.0
+    locals_ms: float = 0.0
     again_ms: float = 0.0
     again_from_continue_ms: float = 0.0
     steps_ms: list[float] = field(default_factory=list)
+    step_locals_ms: list[float] = field(default_factory=list)
+    hovers_ms: list[float] = field(default_factory=list)
     refused: int = 0
     hung: int = 0
 
@@ -64,19 +72,20 @@ class Round:
 async def play(target: Target) -> Round:
     """F5 to the breakpoint, steps, on to the end, F5 at once, and to the end again."""
     first = await press(target)
-    steps_ms = [await _step_ms(first) for _ in range(_STEPS)]
+    frame = await _locals(first)
+    seen = Round(stopped_ms=first.took_ms, locals_ms=(time.perf_counter() - first.began) * 1e3)
+    for _ in range(_STEPS):
+        frame = await _step(first, seen)
+        seen.hovers_ms.append(await _hover_ms(first, frame))
     continued = time.perf_counter()
     ended = await run_out(first)
     second = await press(target)
+    await _locals(second)
     await run_out(second)
-    return Round(
-        stopped_ms=first.took_ms,
-        again_ms=(second.stopped - ended) * 1e3,
-        again_from_continue_ms=(second.stopped - continued) * 1e3,
-        steps_ms=steps_ms,
-        refused=second.refused,
-        hung=second.hung,
-    )
+    seen.again_ms = (second.stopped - ended) * 1e3
+    seen.again_from_continue_ms = (second.stopped - continued) * 1e3
+    seen.refused, seen.hung = second.refused, second.hung
+    return seen
 
 
 async def press(target: Target) -> Press:
@@ -114,13 +123,33 @@ async def _attach(client: DapClient, target: Target) -> int:
     return int((await client.wait_event("stopped"))["threadId"])
 
 
-async def _step_ms(stop: Press) -> float:
+async def _step(stop: Press, seen: Round) -> int:
     start = time.perf_counter()
     stepping = asyncio.create_task(stop.client.request("next", threadId=stop.thread))
     await stop.client.wait_event("stopped")
-    took = time.perf_counter() - start
+    seen.steps_ms.append((time.perf_counter() - start) * 1e3)
+    frame = await _locals(stop)
+    seen.step_locals_ms.append((time.perf_counter() - start) * 1e3)
     await stepping
-    return took * 1e3
+    return frame
+
+
+async def _locals(stop: Press) -> int:
+    """Ask until the locals are there; the number of the top frame."""
+    ask = stop.client.request
+    await ask("threads")
+    stack = await ask("stackTrace", threadId=stop.thread, startFrame=0, levels=1)
+    await ask("stackTrace", threadId=stop.thread, startFrame=1, levels=19)
+    frame = int(stack["stackFrames"][0]["id"])
+    scopes = (await ask("scopes", frameId=frame))["scopes"]
+    await ask("variables", variablesReference=scopes[0]["variablesReference"])
+    return frame
+
+
+async def _hover_ms(stop: Press, frame: int) -> float:
+    start = time.perf_counter()
+    await stop.client.request("evaluate", expression="total", frameId=frame, context="hover")
+    return (time.perf_counter() - start) * 1e3
 
 
 async def run_out(stop: Press) -> float:

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from benchlib.f5 import AGAIN, AGAIN_FROM_CONTINUE, COLD, STEP, STOPPED, WARM, Found, Rows, row
+from benchlib.f5 import (
+    AGAIN,
+    AGAIN_FROM_CONTINUE,
+    COLD,
+    LOCALS,
+    STEP,
+    STEP_LOCALS,
+    STOPPED,
+    WARM,
+    Found,
+    Rows,
+    row,
+)
 from benchlib.f5ways import LOCAL, STOCK, TK
 from benchlib.measure import Series, ratio
 from benchlib.report import table, verdict
 
-_HANDSHAKE_RTTS, _HANDSHAKE_MS = 5, 30.0
+_HANDSHAKE_RTTS, _HANDSHAKE_MS = 2, 40.0
+_LOCALS_RTTS, _LOCALS_MS = 2, 60.0
+_STEP_RTTS, _STEP_MS, _STEP_HERE_MS = 1, 20.0, 12.0
 
 
 def lines(found: Found) -> list[str]:
@@ -47,6 +61,17 @@ def _verdicts(rtt_ms: float, rows: Rows) -> list[str]:
     ideal = Series([value + rtt_ms for value in rows[row(STEP, LOCAL)].values])
     what = f"{at}, {STEP}, tk / (RTT + step on this machine)"
     out.append(verdict(what, ratio(step, ideal), 1.15, at_least=False))
+    limit_ms = _LOCALS_RTTS * rtt_ms + _LOCALS_MS
+    what = f"{at}, {LOCALS}, tk against {_LOCALS_RTTS} RTT + {_LOCALS_MS:g} ms"
+    out.append(within(what, rows[row(LOCALS, TK)].median, limit_ms))
+    stepped = rows[row(STEP_LOCALS, TK)]
+    limit_ms = _STEP_RTTS * rtt_ms + _STEP_MS if rtt_ms else _STEP_HERE_MS
+    out.append(within(f"{at}, {STEP_LOCALS}, tk", stepped.median, limit_ms))
+    value = ratio(stepped, rows[row(STEP_LOCALS, STOCK)])
+    if rtt_ms:
+        out.append(verdict(f"{at}, {STEP_LOCALS}, tk / stock", value, 0.25, at_least=False))
+    else:
+        out.append(f"- {at}, {STEP_LOCALS}, tk / stock: {value:.3g}x")
     return out
 
 

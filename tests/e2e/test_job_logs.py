@@ -219,3 +219,16 @@ async def test_the_log_of_a_job_that_slurm_has_forgotten(project: Project, batch
     done = await project.tk("logs", "888888")
     assert done.out == "hello\n"
     assert "the scheduler has forgotten job 888888; tk saw its log at" in done.err
+    # One that tk has not seen either: the user knows the file.
+    (batch.dir / "own.log").write_text(
+        "epoch 1\nTraceback (most recent call last):\n"
+        '  File "/h/t.py", line 8, in f\n    x[1]\nKeyError: 1\n'
+    )
+    file = str(batch.dir / "own.log")
+    assert (await project.tk("logs", "888887", "--file", file)).out.startswith("epoch 1\n")
+    place = json.loads((await project.tk("logs", "888887", "--file", file, "--json")).out)
+    assert (place["path"], place["known_from"]) == (file, "you")
+    [first] = (await project.tk("why", "888887", "--log", file, "--json")).json["verdicts"]
+    assert (first["code"], first["certainty"]) == ("exception", "likely")
+    assert "name it" in (await project.tk("why", "--log", file, code=2)).err
+    assert "name it" in (await project.tk("logs", "--file", file, code=2)).err

@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
 from typing import Any
 
 import pytest
@@ -38,6 +41,12 @@ async def why(project: Project, *words: str, code: int = 0) -> dict[str, Any]:
     for one in diagnosis["verdicts"]:
         assert one["sentence"].removeprefix("failed: ") in text
         assert one["certainty"] != "likely" or "most likely" in text
+    return diagnosis
+
+
+async def told(project: Project, *words: str) -> dict[str, Any]:
+    """The diagnosis."""
+    diagnosis: dict[str, Any] = (await project.tk("why", *words, "--json")).json
     return diagnosis
 
 
@@ -143,6 +152,70 @@ async def test_a_server_without_a_history(project: Project, server: StandIn) -> 
     await eventually(lambda: job not in server.jobs(), "the server forgets it")
     gone = await why(project, job)
     assert gone["stage"] == "ended" and gone["verdicts"][0]["code"] in ("exit-unknown", "no-record")
+
+
+FAILS = """\
+echo epoch 1
+cat <<'end'
+Traceback (most recent call last):
+  File "/h/train.py", line 88, in collate
+    y = row["label"]
+KeyError: 'label'
+end
+"""
+WAITS = "until [ -e go ]; do sleep 0.1; done\n"
+
+
+@pytest.mark.why("ended")
+async def test_a_forgotten_job_is_judged_by_its_log(project: Project, server: StandIn) -> None:
+    """The server says "Unknown Job Id": the log that tk saw, PBS's usual name, or the user's."""
+    server.reset(history=False)
+    home, asked = project.lab.home, ("-l", "select=1:ncpus=1")
+    (home / "go").unlink(missing_ok=True)
+    seen = await qsub(project, *asked, "-o", "seen.out", "-j", "oe", script=WAITS + FAILS)
+    usual = await qsub(project, *asked, "-N", "usual", script=WAITS + FAILS + "exit 1\n")
+    for job in (seen, usual):
+        await eventually(lambda job=job: server.jobs()[job]["job_state"] == "R", "it runs")
+    assert (await told(project, seen, "--sample", "0"))["stage"] == "running"
+    (home / "go").touch()
+    await eventually(lambda: not server.jobs(), "the server forgets both")
+    number = usual.partition(".")[0]
+    assert (home / f"usual.o{number}").exists()
+    for job in (seen, number):
+        found = await told(project, job)
+        assert found["stage"] == "ended"
+        [verdict] = found["verdicts"]
+        assert (verdict["code"], verdict["certainty"]) == ("exception", "likely"), found
+        assert "KeyError: 'label' at train.py:88 in collate" in verdict["sentence"]
+    (home / "well.log").write_text("epoch 1\nepoch 2\n")
+    [verdict] = (await told(project, "777", "--log", "well.log"))["verdicts"]
+    assert (verdict["code"], verdict["certainty"]) == ("no-record", "unknown")
+    assert any("epoch 2" in one["text"] for one in verdict["because"])
+
+
+@pytest.mark.why("ended")
+async def test_a_forgotten_job_is_judged_by_its_black_box(
+    project: Project, server: StandIn
+) -> None:
+    server.reset(history=False)
+    status = await project.up("node1")
+    job = status["job"]["id"]
+    boxes = project.lab.home / ".cache" / "tunnelkit" / "boxes"
+    box = boxes / f"{job.partition('.')[0]}.0.jsonl"
+
+    def has(kind: str) -> bool:
+        lines = box.read_text().splitlines() if box.exists() else []
+        return any(json.loads(line)["kind"] == kind for line in lines)
+
+    await eventually(lambda: has("head"), "the box's first record")
+    os.kill(status["agent"]["pid"], signal.SIGKILL)
+    await eventually(lambda: has("end"), "the box's last record")
+    await eventually(lambda: job not in server.jobs(), "the server forgets it")
+    project.forget_killed_agents()
+    [verdict] = (await told(project, job))["verdicts"]
+    assert (verdict["code"], verdict["certainty"]) == ("killed-unknown", "unknown"), verdict
+    assert "tk's agent was killed (KILL)" in verdict["sentence"]
+    assert any("exit code 137" in one["text"] for one in verdict["because"])
 
 
 async def test_a_server_that_is_away(project: Project, server: StandIn) -> None:

@@ -26,7 +26,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
 
 def start(job: Job, **env: str) -> subprocess.Popen[bytes]:
     zip_file = job.dir / "probe.zip"
-    zip_file.write_bytes(probe_zip.build().data)
+    zip_file.write_bytes(probe_zip.build_sampler().data)
     return subprocess.Popen(
         [sys.executable, "-I", "-S", zip_file, "stream", "--job", job.id],
         env={**os.environ, **env},
@@ -115,7 +115,7 @@ def test_it_ends_when_nobody_reads(job: Job) -> None:
 
 def test_words_that_are_not_known(job: Job) -> None:
     zip_file = job.dir / "probe.zip"
-    zip_file.write_bytes(probe_zip.build().data)
+    zip_file.write_bytes(probe_zip.build_sampler().data)
     argv = [sys.executable, "-I", "-S", str(zip_file), "stream", "--jobs"]
     done = subprocess.run(argv, capture_output=True, check=False)
     assert done.returncode == 2 and b"probe stream" in done.stderr

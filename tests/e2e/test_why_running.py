@@ -13,7 +13,7 @@ import pytest
 from tests.lab_fixtures import ssh
 from tests.support.pty_terminal import on_a_terminal
 from tests.support.slow_rig import prefer, pretend_nvml
-from tests.support.tkrig import PROGRAM, Project, eventually, line_of
+from tests.support.tkrig import Project, eventually, line_of
 
 pytestmark = pytest.mark.slow
 
@@ -104,28 +104,38 @@ async def test_all_nodes_of_a_job_are_asked(project: Project, submit: Submit) ->
     assert {"on node1" in text for text in waits} == {True, False}
 
 
+SPINS = "import os\nprint('pid', os.getpid(), flush=True)\nwhile True:\n    pass\n"
+
+
 @pytest.mark.why("healthy")
 async def test_a_program_at_a_breakpoint_does_not_hang(project: Project) -> None:
     """With its session: the debugger's place. From elsewhere it is not known, and no hang."""
-    stop = line_of(PROGRAM, "total += step")
+    (project.dir / "spin.py").write_text(SPINS)
+    stop = line_of(SPINS, "print")
     await project.up("--nodes", "1", "--cpus", "1")
     job = (await project.tk("status", "--json")).json["job"]["id"]
-    terminal = await project.loop("python", "2.py")
-    editor = await project.f5(stop, file="2.py")
+    terminal = await project.loop("python", "spin.py")
+    found = await why(project, "--sample", "1")
+    assert codes(found) == ["waits-for-editor"], found
+    assert found["verdicts"][0]["certainty"] == "proven"
+    editor = await project.f5(stop, file="spin.py")
     thread, frame = await editor.stopped(60)
     found = await why(project, "--sample", "2")
     assert codes(found) == ["at-breakpoint"], found
     [verdict] = found["verdicts"]
-    assert verdict["certainty"] == "proven" and f"/2.py:{stop}" in verdict["sentence"]
+    assert verdict["certainty"] == "proven" and f"/spin.py:{stop}" in verdict["sentence"]
     assert verdict["because"][0]["source"] == "the session's debugger"
     (project.base / "o").mkdir()
     other = Project(project.lab, project.base / "o")
     found = await why(other, job, "--sample", "2")
     assert codes(found)[0] in ("at-breakpoint", "nothing"), found
     assert found["verdicts"][0]["certainty"] in ("likely", "unknown")
+    # While it runs it is sampled as a program that a launcher has started.
     await editor.request("setBreakpoints", source=frame["source"], breakpoints=[])
-    await editor.finish(thread, timeout_s=60)
-    await terminal.line(r"run 1 · ended: exit code 0")
+    await editor.request("continue", threadId=thread)
+    pid = (await terminal.line(r"pid (\d+)")).group(1)
+    rows = (await project.tk("top", "--json")).json["rows"]
+    assert [str(row["pid"]) for row in rows] == [pid], rows
 
 
 @pytest.mark.why("healthy")

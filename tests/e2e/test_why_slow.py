@@ -319,6 +319,34 @@ def test_nvidia_smi_where_there_is_no_library(job: Job, tmp_path: Path) -> None:
 
 # -- healthy programs -----------------------------------------------------------------------------
 
+WRITES = """\
+    import os
+    file = open("{place}/x", "ab", buffering=0)
+    try:
+        while True:
+            file.write(bytes(1 << 16))
+    except OSError:
+        print("ready", flush=True)
+    while True:
+        pass
+    """
+
+
+@pytest.mark.root
+def test_a_full_file_system_that_the_job_writes_to(job: Job, tmp_path: Path) -> None:
+    place = tmp_path / "small"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]).returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        job.python(WRITES.format(place=place))
+        first = job.verdicts(1)[0]
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+    assert (first.code, first.certainty) == ("storage-full", Certainty.PROVEN), text_of(first)
+    assert first.because[0].text == f"{place} (tmpfs): 0 bytes free of 1 MB"
+
+
 HEALTHY = {
     "a serial program on one CPU": (SPIN, 1, ""),
     "a server that waits for clients": (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.slow_rig import Job, pretend_job
-from tests.support.tkrig import line_of
+from tests.support.tkrig import eventually, line_of
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.diagnosis.evidence.stacks import StackView
 from tunnelkit.diagnosis.running.rules import judge_running, to_ask
 from tunnelkit.diagnosis.verdict import Certainty, Verdict
 from tunnelkit.model import JobState
+from tunnelkit.probe.debugger import states_of
 from tunnelkit.session.why.stacks import py_spy_stacks
 
 pytestmark = [pytest.mark.slow, pytest.mark.why("slow")]
@@ -106,7 +108,7 @@ def test_a_program_that_waits_for_an_editor_does_not_hang(job: Job) -> None:
     job.python(DEBUGGED)
     verdict, _ = judged(job)
     line = line_of(DEBUGGED, "debugpy.wait_for_client()")
-    assert verdict.code == "at-breakpoint" and verdict.certainty is Certainty.LIKELY
+    assert verdict.code == "waits-for-editor" and verdict.certainty is Certainty.LIKELY
     assert f"waits for an editor before its program goes on: program0.py:{line}" in verdict.sentence
 
 
@@ -115,6 +117,55 @@ def test_without_a_stack_debugpy_leaves_it_open(job: Job) -> None:
     verdict, _ = judged(job, with_stacks=False)
     assert verdict.code == "at-breakpoint" and verdict.certainty is Certainty.UNKNOWN
     assert f"(pid {pid})" in verdict.sentence and "can't be seen from outside" in verdict.sentence
+
+
+def test_without_a_stack_an_empty_port_of_debugpy_tells(job: Job) -> None:
+    """The adapter listens once the program is about to wait."""
+    script = job.dir / "train.py"
+    script.write_text("print('never', flush=True)\n")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ("-m", "debugpy", "--listen", str(port), "--wait-for-client", str(script))
+    process = subprocess.Popen(
+        [sys.executable, *words],
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "SLURM_JOB_ID": job.id},
+        start_new_session=True,
+    )
+    job.started.append(process)
+    tcp = Path("/proc/net/tcp")
+    asyncio.run(eventually(lambda: "0A" in states_of(port, tcp.read_text()), "debugpy listens"))
+    verdict, _ = judged(job, with_stacks=False)
+    assert verdict.code == "waits-for-editor" and verdict.certainty is Certainty.LIKELY
+    assert f"(pid {process.pid}) waits for an editor" in verdict.sentence
+    with socket.create_connection(("127.0.0.1", port)):
+        verdict, _ = judged(job, with_stacks=False)
+    assert verdict.code == "at-breakpoint" and verdict.certainty is Certainty.UNKNOWN
+
+
+def test_a_prompt_on_a_terminal_is_no_hang(job: Job) -> None:
+    """With readline, as pdb and `input()` have it, which waits in select(2)."""
+    near, far = os.openpty()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", "import readline; input('ready')"],
+            stdin=far,
+            stdout=far,
+            stderr=far,
+            env={**os.environ, "SLURM_JOB_ID": job.id},
+            start_new_session=True,
+        )
+        job.started.append(process)
+        said = b""
+        while b"ready" not in said:
+            said += os.read(near, 100)
+        verdict, _ = judged(job, with_stacks=False)
+    finally:
+        os.close(near)
+        os.close(far)
+    assert verdict.code == "waits-for-input" and verdict.certainty is Certainty.LIKELY
+    assert "reads its terminal" in verdict.sentence
 
 
 def test_a_hang_with_debugpy_loaded_is_known_by_its_stack(job: Job) -> None:

@@ -59,7 +59,7 @@ class Job:
     def window(self, seconds: float = 3, **env: str) -> NodeWindow:
         """Sample it by the zip, as it runs on a node."""
         zip_file = self.dir / "probe.zip"
-        zip_file.write_bytes(probe_zip.build().data)
+        zip_file.write_bytes(probe_zip.build_sampler().data)
         done = subprocess.run(
             [
                 *(sys.executable, "-I", "-S", zip_file),

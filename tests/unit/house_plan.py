@@ -27,19 +27,22 @@ def _room(purpose: str, may_import: str = "") -> Room:
 ROOMS = {
     "cli": _room(
         "parse, call, render; a command's module is imported only when it runs",
-        "config debug demo diagnosis errors file_changes lab mirror model mount mux session "
-        "text_format",
+        "config debug demo diagnosis errors file_changes lab link mirror model mount mux scheduler "
+        "session simulate text_format",
     ),
     "demo": _room("`tk demo`, and a small DAP client", "errors lab mux session"),
-    "lab": _room("a real cluster on loopback or in network namespaces", "errors mount_points"),
+    "lab": _room(
+        "a real cluster on loopback or in network namespaces; a stand-in for Kubernetes",
+        "errors mount_points",
+    ),
     "session": _room(
         "the life of one `tk up`: daemon, control socket, states; joins the rooms below",
         "agent_zip child_process cluster_dir config debug diagnosis errors keeper link local_ports "
-        "messages mirror model mount mux probe_zip remote_command remote_script scheduler "
-        "text_format wire",
+        "messages mirror model mount mux pod probe_zip remote_command remote_script scheduler "
+        "script_check_zip simulate text_format wire",
     ),
     "link": _room(
-        "opens byte streams to hosts over ssh; two backends stand behind `link/base.py`",
+        "opens byte streams to hosts over ssh, or to pods; each kind stands behind `link/base.py`",
         "child_process config errors local_ports model mux remote_command",
     ),
     "scheduler": _room(
@@ -75,7 +78,14 @@ ROOMS = {
         "errors",
     ),
     "keeper": _room("runs in a user's job as his script's parent, and keeps the job if it fails"),
+    "pod": _room("runs in a pod: finds a place for the agent, and brings it there"),
     "probe": _room("runs in a job beside the program: samples it, and keeps a black box"),
+    "script_check": _room("runs on the login host: looks at what a batch script needs"),
+    "simulate": _room(
+        "a batch script, checked from its text and the login host's answers, and run here",
+        "diagnosis errors model scheduler text_format",
+    ),
+    "script_check_zip": _room("packs script_check into one file", "agent_zip"),
     "probe_zip": _room("packs the probe into one file", "agent_zip"),
     "agent_zip": _room("packs agent, debuggee, mux and wire into one file"),
     "child_process": _room("child processes with one owner and an explicit end", "errors model"),
@@ -96,7 +106,7 @@ ROOMS = {
 #: These never import one another.
 SIDE_BY_SIDE = frozenset({"link", "scheduler", "mirror", "debug"})
 #: What is sent to the node: Python 3.8, standard library only.
-PAYLOAD = ("wire", "mux", "debuggee", "agent", "probe", "keeper")
+PAYLOAD = ("wire", "mux", "debuggee", "agent", "probe", "keeper", "script_check", "pod")
 
 #: room -> its folders and modules in order: each imports only from layers before its own.
 FOLDERS = {
@@ -115,20 +125,21 @@ FOLDERS = {
         "connection",
         "allocation files local_loop",
         "why submit",
-        "top",
+        "top simulate",
         "agents job_monitor cleanup report host logs",
         "session",
         "handlers",
         "daemon",
     ),
-    "link": ("base options", "shared", "openssh paramiko_link", "factory"),
+    "link": ("base options", "shared", "openssh paramiko_link kube", "factory"),
     "scheduler": (
-        "sections inspector batch_scripts",
+        "sections inspector batch_scripts script_options",
         "base command_error nodelist",
-        "box_section",
+        "box_section quotas",
+        "rooms",
         "job_script detect poller",
         "names",
-        "slurm pbs",
+        "slurm pbs kube",
         "factory",
     ),
     "mirror": (
@@ -142,9 +153,17 @@ FOLDERS = {
         "proof push_worker",
         "mirror",
     ),
+    "simulate": (
+        "finding shell_lines output_paths stand_ins",
+        "script_steps text_checks",
+        "environment_checks",
+        "cluster_checks runners",
+        "run plan command_line",
+        "judgement",
+    ),
     "diagnosis": (
-        "verdict evidence",
-        "codes black_box",
+        "verdict evidence sizes",
+        "codes black_box storage",
         "verdict_json waiting ended running",
         "top",
     ),
@@ -154,7 +173,7 @@ FOLDERS = {
         "ranks",
         "ranks",
         "console ranks_view",
-        "adapter agent_api loop_command rank_set",
+        "adapter agent_api ahead loop_command rank_set",
         "pdb",
         "shared_debuggee loop_log loop_status rank_ports vscode",
         "debug_target",

@@ -26,7 +26,7 @@ GLOBAL = {"--install-completion", "--show-completion", "--debug", "--version", "
 #: In hints tk is also spoken of: "tk tries again", "let tk submit it".
 VERBS = {"asks", "inside", "keeps", "looks", "reconnects", "submit", "that", "tries"}
 #: Their words after the options are another program's.
-_CARRIERS = ("run", "loop", "submit")
+_CARRIERS = ("run", "loop", "submit", "simulate")
 
 
 @lru_cache(maxsize=1)

@@ -180,7 +180,9 @@ class Agent:
         return {
             **await file_agent.info(params),
             "name": self._name,
-            "node": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
+            "node": os.environ.get("TK_NODE")
+            or os.environ.get("SLURMD_NODENAME")
+            or socket.gethostname(),
             "network": network(),
             "job_id": os.environ.get("SLURM_JOB_ID") or os.environ.get("PBS_JOBID"),
             "started": self._started,

@@ -17,7 +17,7 @@ TASKS = {
     "Debug": ("loop", "ready", "attach", "interrupt", "ranks", "console", "pdb", "vscode"),
     "Work on the node": ("run", "shell", "logs", "forward"),
     "Files": ("sync", "pull", "mount", "umount"),
-    "Batch jobs": ("submit", "keep", "top"),
+    "Batch jobs": ("simulate", "submit", "keep", "top"),
     "When something fails": ("why", "doctor", "bugreport", "auth"),
     "Learn and set up": ("demo", "lab", "config", "trust", "help", "version"),
 }

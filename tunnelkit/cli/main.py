@@ -47,6 +47,10 @@ def main(argv: list[str] | None = None) -> None:
 
 def _run(words: list[str]) -> None:
     _check_cwd()
+    if "_TK_COMPLETE" not in os.environ and sys.stderr is not None and sys.stderr.isatty():
+        from tunnelkit.cli.terminal.kept_notice import notice
+
+        notice(words)
     if "_TK_COMPLETE" in os.environ:
         if _complete():
             return

@@ -30,6 +30,7 @@ COMMANDS = {
     "top": "jobs.top:top",
     "submit": "jobs.submit:submit",
     "keep": "jobs.keep:keep",
+    "simulate": "jobs.simulate:simulate",
     "doctor": "support.doctor:doctor",
     "bugreport": "support.bugreport:bugreport",
     "help": "support.help:show_help",
@@ -42,7 +43,7 @@ COMMANDS = {
 #: What follows the first argument of these is another program's.
 RUN_PROGRAMS = frozenset({"run", "loop", "pdb"})
 #: These read all their words themselves: their options are also another program's.
-WHOLE_LINES = frozenset({"submit"})
+WHOLE_LINES = frozenset({"submit", "simulate"})
 
 #: In the order in which somebody new would read them.
 TOPICS = (
@@ -50,7 +51,9 @@ TOPICS = (
     "config",
     "auth",
     "schedulers",
+    "kubernetes",
     "why",
+    "simulate",
     "mirror",
     "debugging",
     "ranks",

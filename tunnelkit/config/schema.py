@@ -18,7 +18,7 @@ from tunnelkit.errors import ConfigError
 from tunnelkit.model import Hop, LocalForward, MirrorSpec, ResourceRequest
 
 SchedulerName = Literal["auto", "slurm", "pbs", "torque", "none"]
-LinkName = Literal["auto", "openssh", "paramiko"]
+LinkName = Literal["auto", "openssh", "paramiko", "kubectl-proxy", "kubectl-exec"]
 NodeSsh = Literal["auto", "yes", "no"]
 OnDisconnect = Literal["restart", "continue"]
 CollectiveTimeouts = Literal["raise", "keep"]
@@ -50,7 +50,9 @@ class Origin:
 class ClusterSettings:
     """[cluster]: the way in. `login` is None until somebody names it; `ssh_config` is absolute;
     `link`: which ssh carries all; "auto" is OpenSSH wherever it can share one connection;
-    `directory`: tk's own there."""
+    `directory`: tk's own there. `context`: of a kubeconfig; with it the cluster is Kubernetes,
+    reached by `kubectl`, and its nodes are pods of `namespace`; `container`: in each of them.
+    """
 
     login: Annotated[Hop | None, v.HOP] = None
     jump: Annotated[tuple[Hop, ...], v.HOPS] = ()
@@ -61,6 +63,15 @@ class ClusterSettings:
     python: Annotated[str, v.ARGUMENT] = "python3"
     directory: Annotated[str, v.CLUSTER_DIR] = "~/.cache/tunnelkit"
     prologue: Annotated[str, v.PROLOGUE] = ""
+    context: Annotated[str | None, v.ARGUMENT] = None
+    namespace: Annotated[str | None, v.SCHEDULER_WORD] = None
+    kubectl: Annotated[str, v.ARGUMENT] = "kubectl"
+    container: Annotated[str | None, v.SCHEDULER_WORD] = None
+
+    @property
+    def is_kubernetes(self) -> bool:
+        """True if the cluster is Kubernetes."""
+        return self.context is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +79,8 @@ class AllocationSettings:
     """[allocation]: what to ask of the scheduler. None leaves it to the scheduler's default.
 
     `black_box`: keep a record of the job's processes and memory, for `tk why` after its end.
+    `pod`: on Kubernetes the pods to use, as POD, TYPE/NAME or "-l SELECTOR"; `image`: of a pod to
+    make instead; `gpu_resource`: its GPUs' name there.
     """
 
     partition: Annotated[str | None, v.SCHEDULER_WORD] = None
@@ -84,11 +97,15 @@ class AllocationSettings:
     time_limit_s: Annotated[int | None, v.TIME, "time"] = None
     extra: Annotated[tuple[str, ...], v.WORDS] = ()
     black_box: Annotated[bool, v.BOOLEAN] = True
+    pod: Annotated[str | None, v.LINE] = None
+    image: Annotated[str | None, v.SCHEDULER_WORD] = None
+    gpu_resource: Annotated[str, v.SCHEDULER_WORD] = "nvidia.com/gpu"
 
     def request(self, node: str | None = None) -> ResourceRequest:
         """The request for the scheduler, for `node` or for whichever node it gives."""
         asked = asdict(self)
-        del asked["black_box"]
+        for key in ("black_box", "pod", "image", "gpu_resource"):
+            del asked[key]
         return ResourceRequest(node=node, **asked)
 
 
@@ -115,7 +132,8 @@ class DebugSettings:
     """[debug]: `port` is the laptop's, for the editor. `standby`: keep the next debuggee ready
     while one runs; `preload`: modules that are imported once for all of them;
     `collective_timeouts`: "raise" those of torch while ranks are debugged, so that a rank at a
-    breakpoint kills no other."""
+    breakpoint kills no other; `read_ahead`: ask a stopped program at once what the editor is about
+    to ask."""
 
     port: Annotated[int, v.PORT] = 40056
     standby: Annotated[bool, v.BOOLEAN] = True
@@ -124,6 +142,7 @@ class DebugSettings:
     post_mortem: Annotated[bool, v.BOOLEAN] = False
     collective_timeouts: Annotated[CollectiveTimeouts, _COLLECTIVE_TIMEOUTS] = "raise"
     just_my_code: Annotated[bool, v.BOOLEAN] = True
+    read_ahead: Annotated[bool, v.BOOLEAN] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +199,18 @@ def _all_keys() -> dict[str, Key]:
 
 
 _SINCE_THE_LAST_RELEASE = frozenset(
-    {"shared_forwards", "cluster.directory", "allocation.black_box"}
+    {
+        "shared_forwards",
+        "cluster.directory",
+        "cluster.context",
+        "cluster.namespace",
+        "cluster.kubectl",
+        "cluster.container",
+        "allocation.black_box",
+        "allocation.pod",
+        "allocation.image",
+        "allocation.gpu_resource",
+    }
 )
 #: Every key there is, by its dotted name, in the order in which `tk config show` prints them.
 KEYS: Mapping[str, Key] = MappingProxyType(_all_keys())
@@ -230,6 +260,19 @@ class Settings:
                 hint="run `tk init`, or set `login` under [cluster], TK_CLUSTER_LOGIN or a profile",
             )
         return self.cluster.login
+
+    def require_cluster(self) -> str:
+        """The login host, or the context and namespace of Kubernetes, as one text.
+
+        Raises ConfigError, saying how to give it, if there is none."""
+        if not self.cluster.is_kubernetes:
+            return str(self.require_login())
+        if self.cluster.namespace is None:
+            raise ConfigError(
+                "no namespace is configured",
+                hint="run `tk init --kube`, or set `namespace` under [cluster]",
+            )
+        return f"{self.cluster.context}/{self.cluster.namespace}"
 
     def mirror_specs(self) -> tuple[MirrorSpec, ...]:
         """The mirrored roots: the whole project directory first, then [[mirror.also]]."""

@@ -27,7 +27,12 @@ RISKY = frozenset(
         "cluster.python",
         "cluster.directory",
         "cluster.prologue",
+        "cluster.context",
+        "cluster.namespace",
+        "cluster.kubectl",
         "allocation.extra",
+        "allocation.pod",
+        "allocation.image",
         "debug.preload",
         "mirror.remote",
         "mirror.also",
@@ -42,6 +47,7 @@ HARMLESS = frozenset(
         "cluster.link",
         "cluster.scheduler",
         "cluster.node_ssh",
+        "cluster.container",
         "allocation.partition",
         "allocation.account",
         "allocation.qos",
@@ -55,6 +61,7 @@ HARMLESS = frozenset(
         "allocation.nodes",
         "allocation.time",
         "allocation.black_box",
+        "allocation.gpu_resource",
         "mirror.enabled",
         "mirror.exclude",
         "mirror.delete_limit",
@@ -65,6 +72,7 @@ HARMLESS = frozenset(
         "debug.post_mortem",
         "debug.collective_timeouts",
         "debug.just_my_code",
+        "debug.read_ahead",
     }
 )
 #: Never mirrored for a project's file, nor what holds them or lies in them.

@@ -298,6 +298,7 @@ HOP = ValueKind(_hop, dump=str)
 HOPS = list_of(_hop, dump=str)
 FORWARDS = list_of(_forward, dump=str)
 SHARED_FORWARDS = list_of(_shared_forward, dump=str)
+LINE = ValueKind(single_line)
 LINES = list_of(single_line)
 
 

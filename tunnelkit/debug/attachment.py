@@ -32,9 +32,16 @@ class Attachment(DebugLoop):
         *,
         place: Callable[[], SourceFiles | None] = lambda: None,
         on_record: Callable[[LoopRecord], None] = lambda record: None,
+        read_ahead: bool = True,
     ) -> None:
         super().__init__(
-            agent, port, adapters, on_disconnect="continue", place=place, on_record=on_record
+            agent,
+            port,
+            adapters,
+            on_disconnect="continue",
+            place=place,
+            on_record=on_record,
+            read_ahead=read_ahead,
         )
         #: The name of the process's node.
         self.node = ""

@@ -10,6 +10,8 @@ from typing import Protocol
 
 from tunnelkit.debug.adapter.adapter_on_demand import AdapterOnDemand
 from tunnelkit.debug.adapter.kept_connection import keep
+from tunnelkit.debug.ahead.compared_files import ComparedAhead
+from tunnelkit.debug.ahead.habits import Habits
 from tunnelkit.debug.dap.editor_port import Editor
 from tunnelkit.debug.dap.exit_report import RunEnd
 from tunnelkit.debug.dap.messages import whole
@@ -94,6 +96,11 @@ class TargetRun(Protocol):
     @property
     def keeps_failures(self) -> bool:
         """True: it stops at uncaught exceptions, with or without an editor (--post-mortem)."""
+        ...
+
+    @property
+    def habits(self) -> Habits | None:
+        """The habits of its editors; None: nothing is read ahead for them."""
         ...
 
     def target_armed(self, target: DebugTarget) -> None:
@@ -187,7 +194,10 @@ class DebugTarget:
     async def _carry(self, channel: Channel) -> None:
         sock = await self.adapter.connect_debuggee()
         shared = SharedDebuggee(
-            channel, self._console_end, lambda raised: self.run.target_raised(self, raised)
+            channel,
+            self._console_end,
+            lambda raised: self.run.target_raised(self, raised),
+            self.run.habits,
         )
         shared.connection.keeps = self.run.keeps_failures
         # The first one is the rank itself, not a process that it has started.
@@ -209,6 +219,7 @@ class DebugTarget:
                     quickack=True,
                     inbound=shared.connection.from_debuggee,
                     outbound=shared.connection.from_adapter,
+                    replies=lambda: shared.connection.from_debuggee(b""),
                 )
         finally:
             shared.close()
@@ -235,13 +246,14 @@ class DebugTarget:
         # A rank's end is not the run's. The launch configuration does not name the rank.
         ranked = self.who.rank is not None and session.facts.rank is None
         session.join(self.who.name if ranked else "", hold_end=self is self.run.primary)
+        ahead = ComparedAhead(place, self.run.habits) if place and self.run.habits else None
         proxy = DapProxy(
             editor,
             adapter,
-            place=place,
+            place=ahead.place if ahead else place,
             ending=self.run.ending,
             opening=opening,
-            on_request=lambda: self._heard_editor(editor),
+            on_request=lambda: self._heard_editor(editor, ahead),
             on_answer=lambda: self._heard_adapter(editor),
             on_gone=lambda: self._gone(editor),
         )
@@ -250,14 +262,18 @@ class DebugTarget:
         try:
             if opening:
                 # Before the adapter can answer it.
-                await self._heard_editor(editor)
+                await self._heard_editor(editor, ahead)
             adapter_first = await proxy.run()
             if adapter_first and not session.facts.attached and not session.facts.over:
                 raise AdapterGone("the debug adapter ended")
         finally:
             if self._proxy is proxy:
                 self._proxy = None
+                if self.asked is not None:
+                    self.asked.editor_left()
             adapter.close()
+            if ahead is not None:
+                await ahead.close()
 
     def _check_alive(self) -> None:
         if self.armed and self.asked is None and self is not self.run.primary:
@@ -315,8 +331,10 @@ class DebugTarget:
         """End the adapter, started or not."""
         await self.adapter.close()
 
-    async def _heard_editor(self, editor: Editor) -> None:
+    async def _heard_editor(self, editor: Editor, ahead: ComparedAhead | None) -> None:
         """Note the editor's messages, before the adapter gets them."""
+        if ahead is not None and editor.session.facts.attached:
+            ahead.begin()
         if editor is self.editor:
             if editor.session.facts.has_program and not self.attached:
                 self.attached = True

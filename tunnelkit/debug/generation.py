@@ -10,6 +10,7 @@ from typing import Protocol
 
 from tunnelkit.debug.adapter.adapter import Adapter
 from tunnelkit.debug.adapter.adapter_on_demand import AdapterOnDemand
+from tunnelkit.debug.ahead.habits import Habits
 from tunnelkit.debug.dap.editor_port import Editor
 from tunnelkit.debug.dap.exit_report import RunEnd
 from tunnelkit.debug.debug_target import DebugTarget, TargetIdentity
@@ -47,6 +48,11 @@ class RunHost(Protocol):
     @property
     def keeps_failures(self) -> bool:
         """True: with --post-mortem."""
+        ...
+
+    @property
+    def habits(self) -> Habits | None:
+        """The habits of its editors; None: nothing is read ahead for them."""
         ...
 
     @property
@@ -177,6 +183,11 @@ class Generation:
         A program by itself keeps itself (debuggee/postmortem.py).
         """
         return self.ranked and self._host.keeps_failures
+
+    @property
+    def habits(self) -> Habits | None:
+        """The loop's."""
+        return self._host.habits
 
     @property
     def world_size(self) -> int:

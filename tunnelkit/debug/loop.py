@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 
 from tunnelkit.debug.adapter.adapter import Adapters
 from tunnelkit.debug.agent_api import AgentApi
+from tunnelkit.debug.ahead.habits import Habits
 from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.debug.dap.exit_report import RunEnd
 from tunnelkit.debug.dap.messages import Message, whole
@@ -42,7 +43,8 @@ class DebugLoop:
 
     info: the agent's description of it. on_record gets every event and piece of output, in order.
     on_disconnect: "restart" ends a debuggee whose editor left, "continue" lets it run on. place:
-    where the editor's files are on the node, None without a mirror.
+    where the editor's files are on the node, None without a mirror. read_ahead: ask debuggees ahead
+    of their editors.
     """
 
     def __init__(
@@ -54,8 +56,10 @@ class DebugLoop:
         on_disconnect: str = "restart",
         place: Callable[[], SourceFiles | None] = lambda: None,
         on_record: Callable[[LoopRecord], None] = lambda record: None,
+        read_ahead: bool = True,
     ) -> None:
         self.id = 0
+        self.habits = Habits() if read_ahead else None
         self.info: calls.LoopInfo = {"id": 0, "debug": False, "editor_port": None}
         self.changed = asyncio.Event()
         self.ends_left_runs = on_disconnect == "restart"

@@ -7,6 +7,8 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tunnelkit.debug.ahead.habits import Habits
+from tunnelkit.debug.ahead.read_ahead import ReadAhead
 from tunnelkit.debug.dap.messages import Message, section, text
 from tunnelkit.debug.dap.shared_connection import FIRST_SEQ, SharedConnection
 from tunnelkit.debug.ranks.question import Position, position, where_are_you
@@ -53,6 +55,7 @@ class SharedDebuggee:
 
     connection: takes the bytes of both directions. on_end: called when the program has said that
     it ends, while a console is there. on_raised: when it is known at which exception it stands.
+    habits: of the editors, to read ahead for them; None: nothing is.
     """
 
     def __init__(
@@ -60,9 +63,11 @@ class SharedDebuggee:
         channel: Channel,
         on_end: Callable[[], None] = lambda: None,
         on_raised: Callable[[RaisedException], None] = lambda raised: None,
+        habits: Habits | None = None,
     ) -> None:
         first = FIRST_SEQ + secrets.randbelow(2**20) * 2**20
-        self.connection = SharedConnection(first, self._event)
+        self._ahead = None if habits is None else ReadAhead(habits)
+        self.connection = SharedConnection(first, self._event, self._ahead)
         #: The process has the code that answers where it is.
         self.knows_look = False
         self._channel = channel
@@ -178,6 +183,11 @@ class SharedDebuggee:
             return await answer
         finally:
             self._answers.discard(answer)
+
+    def editor_left(self) -> None:
+        """Note that its editor has gone: nothing is read ahead."""
+        if self._ahead is not None:
+            self._send(self._ahead.editor_left())
 
     def _send(self, request: bytes) -> None:
         if request and not self._channel.is_over:

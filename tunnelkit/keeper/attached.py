@@ -17,8 +17,8 @@ class _Process(NamedTuple):
     words: List[bytes]
 
 
-def anybody(job_id: str, since: int) -> bool:
-    """Return True if somebody works in the job.
+def anybody(job_id: str, since: int, variable: str = "SLURM_JOB_ID") -> bool:
+    """Return True if somebody works in the job. variable: the one that holds its id.
 
     That is a link of tk to an agent in the job, or a process of the user that was started in the
     job after `since` (as `now_ticks` gives it), by srun or ssh. The agent itself and what it
@@ -26,7 +26,11 @@ def anybody(job_id: str, since: int) -> bool:
     """
     seen = {one.pid: one for one in _own_processes()}
     own = _below({os.getpid()}, seen)
-    inside = [one for one in seen.values() if one.started > since and _is_in_job(one.pid, job_id)]
+    inside = [
+        one
+        for one in seen.values()
+        if one.started > since and _is_in_job(one.pid, job_id, variable)
+    ]
     agents = {one.pid: _agent_word(one, b"serve") for one in inside}
     names = {name for name in agents.values() if name}
     if any(_agent_word(one, b"attach") in names for one in seen.values() if names):
@@ -64,12 +68,14 @@ def _read(pid: str, name: str) -> bytes:
         return file.read()
 
 
-def _is_in_job(pid: int, job_id: str) -> bool:
+def _is_in_job(pid: int, job_id: str, variable: str) -> bool:
     mark = job_id.encode()
     try:
-        if b"\0SLURM_JOB_ID=" + mark + b"\0" in b"\0" + _read(str(pid), "environ"):
+        given = b"\0" + variable.encode() + b"=" + mark + b"\0"
+        if given in b"\0" + _read(str(pid), "environ"):
             return True
-        return re.search(rb"/job_%s(?:/|$)" % mark, _read(str(pid), "cgroup"), re.M) is not None
+        groups = rb"/(?:job_|jobid/)%s(?:/|$)" % re.escape(mark)
+        return re.search(groups, _read(str(pid), "cgroup"), re.M) is not None
     except OSError:
         return False
 

@@ -11,7 +11,7 @@ import resource
 import select
 import signal
 import sys
-from typing import Dict, FrozenSet, List, NamedTuple, NoReturn, Optional, Set
+from typing import Dict, FrozenSet, List, NamedTuple, NoReturn, Optional, Protocol, Set
 
 #: These can't be caught, or are about this process's own children.
 _OWN = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}
@@ -35,25 +35,58 @@ class End(NamedTuple):
         return bool(self.code or self.signal)
 
 
-def run(
-    path: bytes, words: List[bytes], environ: Dict[bytes, bytes], ignored: int, witnessed: bool
-) -> End:
-    """Run the script to its end.
+class Watch(Protocol):
+    """Looks after the script's programs while it runs."""
 
-    ignored: the signals that the job ignores, as in /proc/PID/status. witnessed: Slurm may signal
-    each process of the job.
-    """
+    def look(self) -> float:
+        """Do what is due; return the seconds until the next look."""
+        ...
+
+    def takes(self, number: int) -> bool:
+        """Return True for a signal that is not for the script."""
+        ...
+
+
+class How(NamedTuple):
+    """ignored: the signals that the job ignores, as in /proc/PID/status. witnessed: the scheduler
+    may signal each process of the job. leads: the script has a process group of its own."""
+
+    ignored: int
+    witnessed: bool
+    leads: bool
+
+
+def run(
+    path: bytes,
+    words: List[bytes],
+    environ: Dict[bytes, bytes],
+    how: How,
+    watch: Optional[Watch] = None,
+) -> End:
+    """Run the script to its end."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    witness = _Witness() if witnessed else None
+    witness = _Witness(how.leads) if how.witnessed else None
     try:
+        shell = _shell()
         child = os.fork()
         if child == 0:
-            _become(path, words, environ, ignored, mask)
-        _lead_group(child)
-        return _wait(child, witness)
+            if how.leads:
+                _lead_group(0)
+            _become(path, words, environ, how.ignored, mask, shell)
+        if how.leads:
+            _lead_group(child)
+        return _wait(child, witness, watch)
     finally:
         if witness is not None:
             witness.close()
+
+
+def _shell() -> bytes:
+    """Return the shell that has started the job's script: it runs those without a #! line."""
+    try:
+        return os.readlink(f"/proc/{os.getppid()}/exe".encode())
+    except OSError:
+        return b"/bin/sh"
 
 
 def _lead_group(pid: int) -> None:
@@ -65,19 +98,28 @@ def _lead_group(pid: int) -> None:
 
 
 def _become(
-    path: bytes, words: List[bytes], environ: Dict[bytes, bytes], ignored: int, mask: Set[int]
+    path: bytes,
+    words: List[bytes],
+    environ: Dict[bytes, bytes],
+    ignored: int,
+    mask: Set[int],
+    shell: bytes,
 ) -> NoReturn:
     """Become the script. If that fails, end as Slurm does: with the number of the error."""
     code = errno.EIO
     try:
-        _lead_group(0)
         for one in _PYTHON_IGNORES:
             kept = ignored >> (one - 1) & 1
             signal.signal(one, signal.SIG_IGN if kept else signal.SIG_DFL)
         if b"SLURM_TASK_PID" in environ:
             environ[b"SLURM_TASK_PID"] = str(os.getpid()).encode()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        os.execve(path, [path, *words], environ)  # noqa: S606
+        try:
+            os.execve(path, [path, *words], environ)  # noqa: S606
+        except OSError as error:
+            if error.errno != errno.ENOEXEC or b"SLURM_TASK_PID" in environ:
+                raise
+            os.execve(shell, [shell, path, *words], environ)  # noqa: S606
     except OSError as error:
         code = error.errno or errno.EIO
         print(f"tk submit: execve(): {os.fsdecode(path)}: {error.strerror}", file=sys.stderr)
@@ -86,11 +128,13 @@ def _become(
         os._exit(code)
 
 
-def _wait(child: int, witness: "Optional[_Witness]") -> End:
+def _wait(child: int, witness: "Optional[_Witness]", watch: Optional[Watch]) -> End:
     """Pass signals on until the script has ended."""
     cancelled = False
     while True:
-        info = signal.sigwaitinfo(SIGNALS | {signal.SIGCHLD})
+        info = _next_signal(watch)
+        if info is None or (watch is not None and watch.takes(info.si_signo)):
+            continue
         if info.si_signo == signal.SIGCHLD:
             pid, status = os.waitpid(child, os.WNOHANG)
             if pid == child:
@@ -107,21 +151,30 @@ def _wait(child: int, witness: "Optional[_Witness]") -> End:
     return End(os.WEXITSTATUS(status), 0, cancelled)
 
 
+def _next_signal(watch: Optional[Watch]) -> "Optional[signal.struct_siginfo]":
+    signals = SIGNALS | {signal.SIGCHLD}
+    if watch is None:
+        return signal.sigwaitinfo(signals)
+    return signal.sigtimedwait(signals, watch.look())
+
+
 class _Witness:
     """A process that reports the signals it gets."""
 
-    def __init__(self) -> None:
+    def __init__(self, leads: bool) -> None:
         self._reports, out = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
-            self._watch(out)
-        _lead_group(self._pid)
+            self._watch(out, leads)
+        if leads:
+            _lead_group(self._pid)
         os.close(out)
         self._seen = []  # type: List[int]
 
-    def _watch(self, out: int) -> NoReturn:
+    def _watch(self, out: int, leads: bool) -> NoReturn:
         try:
-            _lead_group(0)
+            if leads:
+                _lead_group(0)
             while True:
                 os.write(out, bytes([signal.sigwaitinfo(SIGNALS).si_signo]))
         finally:

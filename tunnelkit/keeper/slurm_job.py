@@ -21,8 +21,19 @@ class JobRecord(NamedTuple):
 class SlurmJob:
     """This job. bin_dir: the directory of Slurm's commands on the login host, or ""."""
 
-    def __init__(self, job_id: str, environ: Dict[bytes, bytes], bin_dir: str) -> None:
-        self.job_id = job_id
+    variable = "SLURM_JOB_ID"
+
+    def __init__(self, environ: Dict[bytes, bytes], bin_dir: str) -> None:
+        self.full_id = os.fsdecode(environ.get(b"SLURM_JOB_ID", b""))
+        self.job_id = self.full_id if self.full_id.isdigit() else ""
+        group = os.fsdecode(environ.get(b"SLURM_ARRAY_JOB_ID", b""))
+        task = os.fsdecode(environ.get(b"SLURM_ARRAY_TASK_ID", b""))
+        #: The number of the job's array, or "".
+        self.group = group if group.isdigit() else ""
+        self.array = f"{group}_{task}" if group.isdigit() and task.isdigit() else None
+        self.name = os.fsdecode(environ.get(b"SLURM_JOB_NAME", b""))[:100]
+        self.node = node_name(environ)
+        self._resources = resources(environ)
         self._environ = {
             name: value
             for name, value in environ.items()
@@ -31,6 +42,10 @@ class SlurmJob:
         path = [environ.get(b"PATH", b""), bin_dir.encode(), b"/usr/local/bin:/usr/bin:/bin"]
         self._environ[b"PATH"] = b":".join(one for one in path if one)
         self._environ[b"SLURM_TIME_FORMAT"] = b"%s"
+
+    def resources(self) -> "Dict[str, int]":
+        """Return the job's GPUs, CPUs and nodes: what keeping it costs."""
+        return self._resources
 
     def record(self) -> Optional[JobRecord]:
         """Ask Slurm; None if it does not answer."""

@@ -6,12 +6,12 @@ Every wait has an end. An alarm ends this process, and so the job, if anything h
 import signal
 import sys
 import time
-from typing import Dict, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional, Protocol
 
 from tunnelkit.keeper.attached import anybody, now_ticks
 from tunnelkit.keeper.kept_files import KeptFiles, Value
 from tunnelkit.keeper.script_process import SIGNALS, End
-from tunnelkit.keeper.slurm_job import SlurmJob
+from tunnelkit.keeper.slurm_job import JobRecord
 
 #: Seconds between two looks: at requests, at processes, at the time limit.
 _WISH_S, _PEOPLE_S, _LIMIT_S = 5.0, 15.0, 300.0
@@ -23,6 +23,32 @@ _LET_GO = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 _COMMENT = 200
 
 
+class Job(Protocol):
+    """The job as its scheduler has it. job_id: as its files are named. variable: holds full_id.
+
+    group: the number of its array, or "". array: its element's name."""
+
+    variable: str
+    full_id: str
+    job_id: str
+    group: str
+    array: Optional[str]
+    name: str
+    node: str
+
+    def record(self) -> Optional[JobRecord]:
+        """Ask the scheduler; None if it does not answer."""
+        ...
+
+    def set_comment(self, text: str) -> bool:
+        """Set the job's comment; False if the scheduler does not take it."""
+        ...
+
+    def resources(self) -> Dict[str, int]:
+        """Return the job's GPUs, CPUs and nodes."""
+        ...
+
+
 class Terms(NamedTuple):
     """keep_s: the longest time. idle_s: without anybody. margin_s: before the time limit."""
 
@@ -31,65 +57,99 @@ class Terms(NamedTuple):
     margin_s: float
 
 
+class Cause(NamedTuple):
+    """story: what happened, as a sentence. after: the same in the job's comment."""
+
+    story: str
+    after: str
+
+
 class Keeping:
-    """One kept job. cost: GPUs, CPUs and nodes that stay taken."""
+    """One kept job. cause: why, for the log and the comment. facts: for `tk keep`."""
 
     def __init__(
-        self, job: SlurmJob, files: KeptFiles, terms: Terms, end: End, facts: Dict[str, Value]
+        self, job: Job, files: KeptFiles, terms: Terms, cause: Cause, facts: Dict[str, Value]
     ) -> None:
         self._job = job
         self._files = files
         self._terms = terms
-        self._end = end
+        self._cause = cause
         self._facts = facts
         self._begin = self._last_seen = time.time()
         self._until = self._begin + terms.keep_s
+        self._looked = self._asked = time.monotonic()
         self._limit: Optional[float] = None
         self._comment = ""
         self._answered: object = None
         self._people = False
         self._since = now_ticks()
+        #: The programs that stand at an exception.
+        self._standing: List[Dict[str, Value]] = []
 
     def run(self) -> str:
         """Keep the job; return why it was let go."""
-        self._ask_slurm()
-        if self._last_moment() <= time.time():
+        reason = self.begin()
+        if reason:
+            return reason
+        try:
+            while True:
+                reason = self.reason()
+                if reason:
+                    return reason
+                info = signal.sigtimedwait(SIGNALS - {signal.SIGALRM}, self.pause_s())
+                if info is not None and info.si_signo in _LET_GO:
+                    return f"{signal.Signals(info.si_signo).name} came"
+                reason = self.step()
+                if reason:
+                    return reason
+        finally:
+            self.finish()
+
+    def begin(self) -> str:
+        """Begin to keep the job; return why it can't be kept, else ""."""
+        self._ask_scheduler()
+        if self.last_moment() <= time.time():
             return "its time limit is too near to keep it"
         self._arm()
         self._show()
         say(f"{self._sentence()}; `tk keep` shows it")
-        try:
-            return self._wait()
-        finally:
-            self._files.remove()
-            self._job.set_comment(self._comment)
+        return ""
 
-    def spent_s(self) -> float:
-        """Return for how long the job was kept."""
-        return time.time() - self._begin
+    def step(self) -> str:
+        """Do what is asked and due; return why the job must go, else ""."""
+        if self._obey(self._files.wish()):
+            return "tk keep --release"
+        now = time.monotonic()
+        if now - self._looked >= min(_PEOPLE_S, self._terms.idle_s / 5):
+            self._looked = now
+            self._look_for_people()
+        if now - self._asked >= _LIMIT_S:
+            self._asked = now
+            self._ask_scheduler()
+            self._arm()
+        return self.reason()
 
-    def _wait(self) -> str:
-        looked = asked = time.monotonic()
-        while True:
-            reason = self._reason(time.time())
-            if reason:
-                return reason
-            info = signal.sigtimedwait(SIGNALS - {signal.SIGALRM}, self._pause_s())
-            if info is not None and info.si_signo in _LET_GO:
-                return f"{signal.Signals(info.si_signo).name} came"
-            if self._obey(self._files.wish()):
-                return "tk keep --release"
-            now = time.monotonic()
-            if now - looked >= min(_PEOPLE_S, self._terms.idle_s / 5):
-                looked = now
-                self._look_for_people()
-            if now - asked >= _LIMIT_S:
-                asked = now
-                self._ask_slurm()
-                self._arm()
+    def finish(self) -> None:
+        """End the keeping."""
+        signal.alarm(0)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+        self._files.remove()
+        self._job.set_comment(self._comment)
 
-    def _reason(self, now: float) -> str:
+    def taken(self) -> str:
+        """Return what being kept took, in words."""
+        spent_s = time.time() - self._begin
+        return f"{minutes(spent_s)} ({cost(self._facts, spent_s)})"
+
+    def stands(self, programs: List[Dict[str, Value]]) -> None:
+        """Take note of the programs that stand at an exception."""
+        if programs != self._standing:
+            self._standing = programs
+            self._write()
+
+    def reason(self) -> str:
         """Return why the job is let go now; "" if it stays."""
+        now = time.time()
         if self._limit is not None and now >= self._limit - self._terms.margin_s:
             return "its time limit is near"
         if now >= self._until:
@@ -98,12 +158,14 @@ class Keeping:
             return f"nobody was attached for {minutes(self._terms.idle_s)}"
         return ""
 
-    def _pause_s(self) -> float:
-        left = self._last_moment() - time.time()
+    def pause_s(self) -> float:
+        """Return the time until the next step."""
+        left = self.last_moment() - time.time()
         usual = min(_WISH_S, self._terms.idle_s / 5, self._terms.keep_s / 5)
         return max(0.05, min(usual, left))
 
-    def _last_moment(self) -> float:
+    def last_moment(self) -> float:
+        """Return when the job is let go at the latest."""
         if self._limit is None:
             return self._until
         return min(self._until, self._limit - self._terms.margin_s)
@@ -111,10 +173,10 @@ class Keeping:
     def _arm(self) -> None:
         """Set the alarm that ends this process if it hangs."""
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(max(1, int(self._last_moment() - time.time())) + _ALARM_S)
+        signal.alarm(max(1, int(self.last_moment() - time.time())) + _ALARM_S)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
 
-    def _ask_slurm(self) -> None:
+    def _ask_scheduler(self) -> None:
         record = self._job.record()
         if record is None:
             return
@@ -123,7 +185,7 @@ class Keeping:
             self._comment = record.comment[:_COMMENT]
 
     def _look_for_people(self) -> None:
-        people = anybody(self._job.job_id, self._since)
+        people = anybody(self._job.full_id, self._since, self._job.variable)
         if people:
             self._last_seen = time.time()
         if people != self._people:
@@ -140,16 +202,16 @@ class Keeping:
             return True
         seconds = wish.get("for_s")
         if isinstance(seconds, (int, float)) and seconds > 0:
-            self._ask_slurm()
+            self._ask_scheduler()
             self._last_seen = time.time()
             self._until = time.time() + seconds
             self._arm()
             self._show()
-            say(f"the job is kept until {clock(self._last_moment())}")
+            say(f"the job is kept until {clock(self.last_moment())}")
         return False
 
     def _show(self) -> None:
-        text = f"tk: kept after {how(self._end)} until {clock(self._last_moment())}, tk keep"
+        text = f"tk: kept {self._cause.after} until {clock(self.last_moment())}, tk keep"
         self._job.set_comment(text)
         self._write()
 
@@ -159,22 +221,21 @@ class Keeping:
             dict(
                 self._facts,
                 job=self._job.job_id,
-                code=self._end.code,
-                signal=self._end.signal,
                 since_s=round(self._begin),
-                until_s=round(self._last_moment()),
+                until_s=round(self.last_moment()),
                 limit_s=None if self._limit is None else round(self._limit),
                 idle_s=round(self._terms.idle_s),
                 attached=self._people,
                 answered=answered if isinstance(answered, str) else None,
+                standing=self._standing,
             )
         )
 
     def _sentence(self) -> str:
-        left_s = self._last_moment() - self._begin
-        until = f"until {clock(self._last_moment())}, for {minutes(left_s)} at most"
+        left_s = self.last_moment() - self._begin
+        until = f"until {clock(self.last_moment())}, for {minutes(left_s)} at most"
         taken = cost(self._facts, left_s)
-        return f"the script ended with {how(self._end)}; the job is kept {until} ({taken})"
+        return f"{self._cause.story}; the job is kept {until} ({taken})"
 
 
 def say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""The interface of a link; the contract suite in tests/contract checks the ssh links against it.
+"""The interface of a link; the contract suite in tests/contract checks every link against it.
 
 A link is the connection of one session to one cluster. It authenticates once, at `open`; all else
 uses that connection. `node=None` means the login host, any other value a compute node. Where there

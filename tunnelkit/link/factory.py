@@ -20,7 +20,7 @@ def link_name(wanted: LinkName, ssh: str = "ssh") -> Literal["openssh", "paramik
     """Return `wanted`, or for "auto" what suits this computer.
 
     ssh on Windows can't share a connection."""
-    if wanted != "auto":
+    if wanted in ("openssh", "paramiko"):
         return wanted
     return "paramiko" if sys.platform == "win32" or shutil.which(ssh) is None else "openssh"
 

@@ -221,7 +221,8 @@ class AttachFind(TypedDict, total=False):
 class PythonInfo(TypedDict):
     """A process on the node. python: "" if it is no Python. launcher: it starts others. why_not:
     why no debugger can be attached; "" if one can. local: its rank on the node. run: the tag of
-    the command that it belongs to. ancestors: pids from its parent up."""
+    the command that it belongs to; "": it stands at an exception in the job's own script.
+    ancestors: pids from its parent up."""
 
     pid: int
     node: str

@@ -44,17 +44,19 @@ async def splice(
     quickack: bool = False,
     inbound: Callable[[bytes], bytes] = bytes,
     outbound: Callable[[bytes], bytes] = bytes,
+    replies: Optional[Callable[[], bytes]] = None,
 ) -> None:
     """Carry bytes between `sock` (non-blocking) and `channel` until both directions ended.
 
     Closes both. A reset on one side becomes a reset on the other.
     inbound, outbound: called with each piece for the socket, and for the channel; they return
-    what goes on. An OSError that they raise ends the splice.
+    what goes on. An OSError that they raise ends the splice. replies: called after `outbound`, and
+    returns what the socket gets at once.
     """
     no_delay(sock)
     if quickack:
         quick_ack(sock)
-    spliced = _Splice(sock, channel, quickack, inbound, outbound)
+    spliced = _Splice(sock, channel, quickack, inbound, outbound, replies)
     try:
         spliced.start()
         await spliced.done
@@ -78,12 +80,14 @@ class _Splice:
         quickack: bool,
         inbound: Callable[[bytes], bytes],
         outbound: Callable[[bytes], bytes],
+        replies: Optional[Callable[[], bytes]],
     ) -> None:
         self._sock = sock
         self._channel = channel
         self._quickack = quickack
         self._inbound = inbound
         self._outbound = outbound
+        self._replies = replies
         self._loop = asyncio.get_running_loop()
         self.done: asyncio.Future[None] = self._loop.create_future()
         self._up_ended = False
@@ -138,6 +142,8 @@ class _Splice:
                 return
             if piece:
                 self._channel.write_nowait(piece)
+            if self._replies is not None:
+                self._to_socket()
             if self._channel.is_full():
                 self._pause()
                 return
@@ -170,7 +176,8 @@ class _Splice:
             self._unsent = self._inbound(piece)
             if self._unsent:
                 return True
-        return False
+        self._unsent = self._replies() if self._replies is not None else b""
+        return bool(self._unsent)
 
     def _writable(self) -> None:
         self._writing = False

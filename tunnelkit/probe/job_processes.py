@@ -2,7 +2,7 @@
 
 import os
 import re
-from typing import Dict, Iterable, List, Optional, Tuple
+from typing import Dict, Iterable, List, Optional, Set, Tuple
 
 from tunnelkit.probe import proc
 
@@ -18,21 +18,30 @@ _RANKS = _TELLING[:5]
 #: Equal in all processes of a job on one node. Several clusters may share a machine, and number
 #: their jobs alike.
 _SAME = ("SLURM_CONF", "SLURM_CLUSTER_NAME", "SLURMD_NODENAME", "PBS_JOBCOOKIE")
-#: tk's own: the agent, the probe, fork servers and debuggees that stand by.
-_OWN = re.compile(r"/(agent|probe)-[0-9a-f]{8,}[^/]*\.zip|tunnelkit[./](agent|debuggee|probe)")
+#: A program of `tk loop`, one that stands by, and the server that forks both: all look alike.
+_DEBUGGEE = re.compile(r"tunnelkit[./]debuggee")
+#: tk's own: the agent and the probe.
+_OWN = re.compile(r"/(agent|probe)-[0-9a-f]{8,}[^/]*\.zip|tunnelkit[./](agent|probe)")
 _MOST = 512
+#: A pid that was another's may have become the job's: all are looked at so often.
+_FULL_LOOK = 10
+#: CPUs. pydevd's threads of one that stands by look at their queues.
+_RAN = 0.03
 
 
 class JobProcess:
-    """One process. rank: of its job step, or None. argv: its first words."""
+    """One process. rank: of its job step, or None. argv: its first words. of_loop: tk's loop has
+    started it: the user's program, or one that stands by."""
 
-    __slots__ = ("argv", "env", "parent", "pid", "rank", "started")
+    __slots__ = ("argv", "cgroup", "env", "of_loop", "parent", "pid", "rank", "started")
 
     def __init__(self, pid: int, parent: int, started: str, argv: str, env: Dict[str, str]) -> None:
         self.pid = pid
         self.parent = parent
         self.started = started
-        self.argv = argv
+        self.cgroup = proc.text_of(f"/proc/{pid}/cgroup", 4096)
+        self.of_loop = _DEBUGGEE.search(argv) is not None
+        self.argv = "python (tk loop)" if self.of_loop else argv[:300]
         self.env = {name: env[name][:200] for name in _TELLING if name in env}
         ranks = [env[name] for name in _RANKS if env.get(name, "").isdigit()]
         self.rank = int(ranks[0]) if ranks else None
@@ -50,20 +59,34 @@ class JobProcesses:
         pattern = rf"/(?:{'|'.join(names)})(?:\.\w+)?(?:/|$)"
         self._cgroup = re.compile(pattern, re.M) if number else None
         self._known: Dict[int, Tuple[str, Optional[JobProcess]]] = {}
+        #: Pids of other processes, left out until the next full look.
+        self._others: Set[int] = set()
+        self._looks = 0
 
     def look(self) -> Dict[int, JobProcess]:
         """Return those that live now; a process that was seen before is not read again."""
         found: Dict[int, JobProcess] = {}
         own = os.getuid()
         group = os.getpgrp()
+        if self._looks % _FULL_LOOK == 0:
+            self._others = set()
+        self._looks += 1
         for pid in proc.numbers_in("/proc"):
+            if pid in self._others:
+                continue
+            known = pid in self._known
             try:
-                if os.stat(f"/proc/{pid}").st_uid != own or os.getpgid(pid) == group:
+                if not known and (
+                    os.stat(f"/proc/{pid}").st_uid != own or os.getpgid(pid) == group
+                ):
+                    self._others.add(pid)
                     continue
             except OSError:
                 continue
             one = self._one(pid)
-            if one is not None and len(found) < _MOST:
+            if one is None:
+                self._others.add(pid)
+            elif len(found) < _MOST:
                 found[pid] = one
         return found if self._job else {}
 
@@ -85,9 +108,9 @@ class JobProcesses:
         if not self._is_of_job(pid, env):
             return None
         argv = proc.text_of(f"/proc/{pid}/cmdline", 4096).replace("\0", " ").strip()
-        if _OWN.search(argv):
+        if _OWN.search(argv) and not _DEBUGGEE.search(argv):
             return None
-        return JobProcess(pid, int(fields[1]), fields[19], argv[:300], env)
+        return JobProcess(pid, int(fields[1]), fields[19], argv, env)
 
     def _is_of_job(self, pid: int, env: Dict[str, str]) -> bool:
         own = os.environ
@@ -98,6 +121,22 @@ class JobProcesses:
     def _by_cgroup(self, pid: int) -> bool:
         text = proc.text_of(f"/proc/{pid}/cgroup", 4096)
         return self._cgroup is not None and self._cgroup.search(text) is not None
+
+
+def programs(
+    processes: Dict[int, JobProcess], run: Dict[int, float], known: Iterable[int]
+) -> Set[int]:
+    """Return the pids of the user's programs.
+
+    Of those that a loop has started: known ones, those that ran, and what descends from these. One
+    that stands by does not run. run: CPUs that each has used."""
+    begun = {pid for pid in known if pid in processes}
+    begun |= {pid for pid, one in processes.items() if one.of_loop and run.get(pid, 0.0) > _RAN}
+    more = begun
+    while more:
+        more = {pid for pid, one in processes.items() if one.parent in more} - begun
+        begun |= more
+    return {pid for pid, one in processes.items() if not one.of_loop or pid in begun}
 
 
 def _jobs_of(env: Dict[str, str]) -> Iterable[str]:

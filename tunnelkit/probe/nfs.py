@@ -28,18 +28,13 @@ def parse(text: str) -> Dict[str, Dict[str, Operations]]:
             mount = _DEVICE.match(line)
             current = {}
             if mount and len(found) < _MOST_MOUNTS:
-                found[proc_path(mount[2])] = current
+                found[proc.proc_path(mount[2])] = current
             continue
         match = _OPERATION.match(line)
         if match and len(current) < 128:
             numbers = [int(word) for word in match[2].split()]
             current[match[1]] = Operations(numbers[0], numbers[1], numbers[2], numbers[7])
     return found
-
-
-def proc_path(text: str) -> str:
-    """Return a path as the kernel writes it into its lists: `\\040` is a blank."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
 def read() -> Dict[str, Dict[str, Operations]]:

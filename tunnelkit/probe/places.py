@@ -2,10 +2,13 @@
 
 import os
 from functools import partial
-from typing import Dict, Iterable, List, NamedTuple, Optional, Set
+from typing import TYPE_CHECKING, Dict, Iterable, List, NamedTuple, Optional, Set
 
-from tunnelkit.probe import nfs, proc
+from tunnelkit.probe import proc
 from tunnelkit.probe.child import Child
+
+if TYPE_CHECKING:
+    from tunnelkit.probe.nfs import Operations
 
 _LIMIT_S = 3.0
 _MOST_MOUNTS = 12
@@ -16,6 +19,9 @@ _UNREAL = frozenset(
      "tracefs", "securityfs", "pstore", "bpf", "configfs", "hugetlbfs", "binfmt_misc", "overlay",
      "squashfs", "ramfs", "nsfs")
 )  # fmt: skip
+
+#: They have a size, and no server that may not answer.
+_IN_MEMORY = frozenset(("tmpfs", "ramfs"))
 
 
 class Mount(NamedTuple):
@@ -28,10 +34,12 @@ class Mount(NamedTuple):
 
 
 class Files(NamedTuple):
-    """mounts: by process. logs: regular files that stdout or stderr go to."""
+    """mounts: by process. logs: regular files that stdout or stderr go to. written: mounts where
+    a file is open for writing."""
 
     mounts: Dict[int, Set[str]]
     logs: Set[str]
+    written: Set[str]
 
 
 def mounts() -> List[Mount]:
@@ -41,7 +49,7 @@ def mounts() -> List[Mount]:
         left, _, right = line.partition(" - ")
         fields, kinds = left.split(), right.split()
         if len(fields) >= 5 and len(kinds) >= 2:
-            found.append(Mount(nfs.proc_path(fields[4]), kinds[0], kinds[1], fields[2]))
+            found.append(Mount(proc.proc_path(fields[4]), kinds[0], kinds[1], fields[2]))
     return sorted(found, key=lambda one: -len(one.place))
 
 
@@ -57,6 +65,7 @@ def files_of(pids: Iterable[int], known: List[Mount]) -> Files:
     """Return where these processes have files open, and their directory."""
     by_process: Dict[int, Set[str]] = {}
     logs: Set[str] = set()
+    written: Set[str] = set()
     looked = 0
     places: Dict[str, str] = {}
 
@@ -76,10 +85,20 @@ def files_of(pids: Iterable[int], known: List[Mount]) -> Files:
             path = proc.link_of(f"/proc/{pid}/fd/{fd}")
             if path.startswith("/") and not path.startswith(("/dev/", "/proc/", "/sys/")):
                 paths.append(path)
+                if _is_written(f"/proc/{pid}/fd/{fd}"):
+                    written.add(place_of(path))
                 if fd in (1, 2):
                     logs.add(path)
         by_process[pid] = {place_of(path) for path in paths if path.startswith("/")} - {""}
-    return Files(by_process, set(sorted(logs)[:16]))
+    return Files(by_process, set(sorted(logs)[:16]), written)
+
+
+def kind_of_stdin(pid: int) -> str:
+    """Return `terminal` or `pipe` if a process may read lines from one; else ""."""
+    target = proc.link_of(f"/proc/{pid}/fd/0")
+    if target.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
+        return "terminal"
+    return "pipe" if target.startswith("pipe:") else ""
 
 
 class PlaceWatch:
@@ -97,13 +116,13 @@ class PlaceWatch:
             for one in self._mounts
             if one.kind not in _UNREAL
         }
-        self._nfs = nfs.read()
+        self._nfs = _nfs_counters(self._mounts)
         self._device_ops = {one.place: _device_ops(one.device) for one in self._mounts}
         self._log_child = Child(lambda: _sizes(self._files.logs))
 
     def result(self, seconds: float) -> Dict[str, object]:
         """Return what each file system did meanwhile, and whether a log has grown."""
-        after = nfs.read()
+        after = _nfs_counters(self._mounts)
         sizes_before = self._log_child.answer(_LIMIT_S)
         sizes = Child(lambda: _sizes(self._files.logs)).answer(_LIMIT_S)
         return {
@@ -119,7 +138,7 @@ class PlaceWatch:
         return sorted(self._files.mounts.get(pid, ()))[:_MOST_MOUNTS]
 
     def _place(
-        self, one: Mount, after: Dict[str, Dict[str, nfs.Operations]], seconds: float
+        self, one: Mount, after: Dict[str, Dict[str, "Operations"]], seconds: float
     ) -> Dict[str, object]:
         child = self._children.get(one.place)
         answer = child.answer(_LIMIT_S) if child is not None else {}
@@ -128,16 +147,30 @@ class PlaceWatch:
             "kind": one.kind,
             "source": one.source[:200],
             "answers": answer is not None,
+            "written": one.place in self._files.written,
         }
+        if child is None and one.kind in _IN_MEMORY:
+            answer = _statvfs(one.place)
         if isinstance(answer, dict):
             found.update(answer)
         if one.place in after:
+            from tunnelkit.probe import nfs
+
             traffic = nfs.differences(self._nfs.get(one.place, {}), after[one.place], seconds)
             found.update({"nfs": traffic, "ops": traffic["ops"]})
         elif one.kind not in _UNREAL:
             ops, was = _device_ops(one.device), self._device_ops[one.place]
             found["ops"] = ops - was if ops is not None and was is not None else None
         return found
+
+
+def _nfs_counters(mounts: Iterable[Mount]) -> Dict[str, Dict[str, "Operations"]]:
+    """Return the operations of each mount; without an NFS of the job nothing is imported."""
+    if not any(one.kind.startswith("nfs") for one in mounts):
+        return {}
+    from tunnelkit.probe import nfs
+
+    return nfs.read()
 
 
 def _statvfs(path: str) -> Dict[str, object]:
@@ -151,6 +184,14 @@ def _statvfs(path: str) -> Dict[str, object]:
         "files": found.f_files,
         "files_free": found.f_favail,
     }
+
+
+def _is_written(link: str) -> bool:
+    """True if a descriptor is open for writing: its link in /proc says so."""
+    try:
+        return bool(os.lstat(link).st_mode & 0o200)
+    except OSError:
+        return False
 
 
 def _sizes(paths: Iterable[str]) -> Dict[str, float]:

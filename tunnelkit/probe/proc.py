@@ -1,6 +1,7 @@
 """Small files of /proc and /sys: read whole, or "" where that is not allowed or gone."""
 
 import os
+import re
 from typing import Dict, Iterator, List
 
 _MOST_BYTES = 256 * 1024
@@ -87,3 +88,8 @@ def allowed_cpus(text: str) -> List[int]:
         if first.isdigit() and (last or first).isdigit():
             found += range(int(first), min(int(last or first), int(first) + 4095) + 1)
     return found[:4096]
+
+
+def proc_path(text: str) -> str:
+    """Return a path as the kernel writes it into its lists: `\\040` is a blank."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)

@@ -1,15 +1,19 @@
 """`sample`: watch a job's processes on this node for some seconds; print one JSON object.
 
-probe sample [--seconds N] [--job ID]
+probe sample [--seconds N] [--job ID] [--programs PID,PID]
+
+--programs: of the processes of tk's loop those that run a user's program, as its session knows.
 """
 
+import gc
 import json
 import os
 import sys
 import time
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, Iterable, List, Optional
 
-from tunnelkit.probe import cpu_quota, debugger, memory_pressure, proc, threads
+from tunnelkit.probe import cpu_quota, debugger, memory_pressure, places, proc, threads
+from tunnelkit.probe.counters import CHILDREN, OWN, Counters, Shares, difference, used
 from tunnelkit.probe.gpu import watch as gpus
 from tunnelkit.probe.job_processes import JobProcess, JobProcesses
 from tunnelkit.probe.places import PlaceWatch
@@ -26,26 +30,32 @@ _IO = ("rchar", "wchar", "syscr", "syscw", "read_bytes", "write_bytes")
 def main(words: List[str]) -> int:
     """Print the sample; 2 for words that are not known."""
     seconds, job = 10.0, ""
+    known: List[int] = []
     pairs = list(zip(words[::2], words[1::2]))
     for name, value in pairs:
         if name == "--seconds" and value.replace(".", "", 1).isdigit():
             seconds = min(max(float(value), _LEAST_S), _MOST_S)
         elif name == "--job":
             job = value
+        elif name == "--programs" and value.replace(",", "").isdigit():
+            known = [int(word) for word in value.split(",") if word]
         else:
             pairs = []
     if 2 * len(pairs) != len(words):
-        print("probe sample [--seconds N] [--job ID]", file=sys.stderr)
+        print("probe sample [--seconds N] [--job ID] [--programs PID,PID]", file=sys.stderr)
         return 2
-    print(json.dumps(Window(seconds, job).take(), separators=(",", ":")), flush=True)
+    # It ends soon: collecting garbage costs more than keeping it.
+    gc.disable()
+    print(json.dumps(Window(seconds, job, known).take(), separators=(",", ":")), flush=True)
     return 0
 
 
 class Window:
     """The job for some seconds."""
 
-    def __init__(self, seconds: float, job_id: str) -> None:
+    def __init__(self, seconds: float, job_id: str, known: Iterable[int] = ()) -> None:
         self._wanted_s = seconds
+        self._known = known
         self._job = JobProcesses(job_id)
 
     def take(self) -> Dict[str, object]:
@@ -54,24 +64,26 @@ class Window:
         gpu = gpus.start(self._wanted_s)
         found = self._job.look()
         begun = time.monotonic()
-        before = Counters(found)
-        places = PlaceWatch(found)
+        before = Counters(found, lazily=True)
+        watch = PlaceWatch(found)
         # The first moment shows which threads are worth sampling.
         first = min(0.5, self._wanted_s / 4)
         time.sleep(first)
-        busy = [pid for pid in found if ran(pid, before.stat[pid])]
-        chosen = threads.busiest(before.threads, threads.run_and_wait(busy))
+        busy = before.begin(first=True)
+        time.sleep(first / 4)
+        chosen = threads.busiest(found, before.threads, threads.run_and_wait(busy))
         sampled = [Sampled(key) for key in chosen]
         end_s = begun + self._wanted_s
-        rounds = threads.sample_until(sampled, end_s)
+        rounds = threads.sample_until(sampled, end_s, before.begin)
         now = self._job.look()
         seconds = time.monotonic() - begun
-        after = Counters(now)
-        result = window(before, after, seconds, places)
+        after = Counters(now, before)
+        after = after.of_programs(before, seconds, self._known)
+        result = window(before, after, seconds, watch)
         result.update(thread_rows(sampled, before, after, seconds, rounds))
         for one in sampled:
             one.close()
-        result["places"] = places.result(seconds)
+        result["places"] = watch.result(seconds)
         answer = gpu.answer(max(0.0, end_s - time.monotonic()) + gpus.LIMIT_S)
         result["gpu"] = (
             answer
@@ -83,14 +95,18 @@ class Window:
 
 
 def window(
-    before: "Counters", after: "Counters", seconds: float, places: Optional[PlaceWatch]
+    before: Counters,
+    after: Counters,
+    seconds: float,
+    watch: Optional[PlaceWatch],
 ) -> Dict[str, object]:
-    """Return what happened between two moments. places: None: file systems are left out."""
-    shares = threads.shares(before.threads, after.threads, seconds)
+    """Return what happened between two moments. watch: None: file systems are left out."""
+    shares = after.shares(before, seconds)
+    debuggers = debugger.Debuggers()
     processes = [
         {
-            **_process(one, before, after, shares, seconds),
-            "mounts": places.of(one.pid) if places else [],
+            **_process(one, before, after, shares, seconds, debuggers),
+            "mounts": watch.of(one.pid) if watch else [],
         }
         for one in list(after.processes.values())
     ]
@@ -100,7 +116,7 @@ def window(
         "node": os.environ.get("SLURMD_NODENAME") or os.uname().nodename,
         "seconds": round(seconds, 3),
         "process_count": len(processes),
-        "ended": len(set(before.processes) - set(after.processes)),
+        "ended": len(set(before.processes) - after.seen),
         "processes": processes[:_MOST_PROCESSES],
         "cpu_busy": _busy(before.cpus, after.cpus),
         "stolen": _stolen(before.cpus, after.cpus, seconds),
@@ -113,20 +129,23 @@ def window(
 
 def thread_rows(
     sampled: List[Sampled],
-    before: "Counters",
-    after: "Counters",
+    before: Counters,
+    after: Counters,
     seconds: float,
     rounds: int,
 ) -> Dict[str, object]:
     """Return the threads whose states were sampled."""
-    shares = threads.shares(before.threads, after.threads, seconds)
+    shares = after.shares(before, seconds)
     rows = []
     for one in sampled:
-        run, wait = shares.get(one.key, (0.0, 0.0))
+        if one.key[0] not in after.processes:
+            continue
+        pid, tid = one.key
+        run, wait = shares.get(pid, {}).get(tid, (0.0, 0.0))
         rows.append(
             {
-                "pid": one.key[0],
-                "tid": one.key[1],
+                "pid": pid,
+                "tid": tid,
                 "name": one.name,
                 "run": round(run, 4),
                 "wait": round(wait, 4),
@@ -135,56 +154,25 @@ def thread_rows(
                 "wchans": one.wchans,
             }
         )
-    return {"rounds": rounds, "thread_count": len(after.threads), "threads": rows}
-
-
-class Counters:
-    """All counters of a job at one moment."""
-
-    def __init__(self, processes: Dict[int, JobProcess]) -> None:
-        self.processes = processes
-        self.threads = threads.run_and_wait(processes)
-        self.stat = {
-            pid: proc.stat_fields(proc.text_of(f"/proc/{pid}/stat", 2048)) for pid in processes
-        }
-        self.status = {pid: "\n" + proc.text_of(f"/proc/{pid}/status", 8192) for pid in processes}
-        self.io = {
-            pid: proc.counters_of(proc.text_of(f"/proc/{pid}/io", 1024).replace(":", ""))
-            for pid in processes
-        }
-        groups = {proc.text_of(f"/proc/{pid}/cgroup", 4096) for pid in processes}
-        mounted = cpu_quota.hierarchies() if groups else []
-
-        def of(controller: str) -> List[str]:
-            found = [cpu_quota.levels(text, mounted, controller) for text in sorted(groups)[:16]]
-            return list(dict.fromkeys(path for paths in found for path in paths))
-
-        self.quotas = cpu_quota.quotas(of("cpu"))
-        self.frozen = cpu_quota.is_frozen(of("freezer"))
-        self.memory = memory_pressure.pressures(of("memory"))
-        self.cpus = _cpu_times()
-
-
-def ran(pid: int, was: List[str]) -> bool:
-    """True if a process has used CPU time since."""
-    now = proc.stat_fields(proc.text_of(f"/proc/{pid}/stat", 2048))
-    return now[11:13] != was[11:13]
+    count = sum(after.threads_of(pid) for pid in after.processes)
+    return {"rounds": rounds, "thread_count": count, "threads": rows}
 
 
 def _process(
     one: JobProcess,
     before: Counters,
     after: Counters,
-    shares: Dict[Tuple[int, int], Tuple[float, float]],
+    shares: Shares,
     seconds: float,
+    debuggers: debugger.Debuggers,
 ) -> Dict[str, object]:
     pid = one.pid
-    own = [share for key, share in shares.items() if key[0] == pid]
+    own = shares.get(pid, {}).values()
     status, stat = after.status[pid], after.stat[pid]
     was = before.stat.get(pid, [])
     io, io_was = after.io[pid], before.io.get(pid, {})
     # Threads that ended are in the process's own count alone.
-    run = max(sum(run for run, _ in own), _ticks(stat, was, (11, 12), seconds))
+    run = max(sum(run for run, _ in own), used(after, before, pid, OWN, seconds))
     return {
         "pid": pid,
         "parent": one.parent,
@@ -192,17 +180,19 @@ def _process(
         "name": proc.field_of(status, "Name")[:32],
         "argv": one.argv,
         "env": one.env,
-        "threads": len(own),
+        "threads": after.threads_of(pid),
         "run": round(run, 4),
         "wait": round(sum(wait for _, wait in own), 4),
         "wanting": sum(run + wait > 0.5 for run, wait in own),
-        "children": round(_ticks(stat, was, (13, 14), seconds), 4),
-        "major_faults": round(_difference(stat, was, 9) / seconds, 2),
+        "children": round(used(after, before, pid, CHILDREN, seconds), 4),
+        "major_faults": round(difference(stat, was, 9) / seconds, 2),
         "swap_bytes": _kib(status, "VmSwap"),
         "swap_bytes_before": _kib(before.status.get(pid, ""), "VmSwap"),
         "rss_bytes": _kib(status, "VmRSS"),
         "cpus_allowed": proc.field_of(status, "Cpus_allowed_list")[:400],
-        "debugger": debugger.loaded(pid, one.argv) if run <= _STANDS else "",
+        "debugger": debuggers.of(pid, one.argv, after.threads_of(pid)) if run <= _STANDS else "",
+        "lacks_client": run <= _STANDS and debugger.lacks_client(pid, one.argv),
+        "stdin": places.kind_of_stdin(pid) if run <= _STANDS else "",
         "traced": proc.field_of(status, "TracerPid") not in ("", "0"),
         "nspid": [int(word) for word in proc.field_of(status, "NSpid").split() if word.isdigit()],
         "io": {name: round((io[name] - io_was.get(name, 0)) / seconds, 1) for name in _IO}
@@ -212,28 +202,8 @@ def _process(
     }
 
 
-def _difference(stat: List[str], was: List[str], at: int) -> int:
-    now = int(stat[at]) if len(stat) > at else 0
-    return max(0, now - (int(was[at]) if len(was) > at else 0))
-
-
-def _ticks(stat: List[str], was: List[str], fields: Tuple[int, ...], seconds: float) -> float:
-    ticks = sum(_difference(stat, was, at) for at in fields)
-    return ticks / proc.TICKS_A_SECOND / seconds
-
-
 def _kib(status: str, name: str) -> int:
     return proc.number_of(proc.field_of(status, name)) * 1024
-
-
-def _cpu_times() -> Dict[int, List[int]]:
-    """Return each CPU's times by kind: user, nice, system, idle, iowait, irq, softirq, steal."""
-    found = {}
-    for line in proc.whole_text_of("/proc/stat", 1 << 20).splitlines():
-        words = line.split()
-        if words and words[0].startswith("cpu") and words[0][3:].isdigit() and len(words) > 8:
-            found[int(words[0][3:])] = [int(word) for word in words[1:9]]
-    return found
 
 
 def _busy(before: Dict[int, List[int]], after: Dict[int, List[int]]) -> Dict[str, float]:

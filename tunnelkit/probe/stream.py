@@ -15,10 +15,11 @@ import time
 from typing import Dict, List, Optional
 
 from tunnelkit.probe import threads
+from tunnelkit.probe.counters import Counters, stat_of, ticks_of
 from tunnelkit.probe.gpu.stream import GpuStream
 from tunnelkit.probe.job_processes import JobProcesses
 from tunnelkit.probe.places import PlaceWatch
-from tunnelkit.probe.sample import Counters, ran, thread_rows, window
+from tunnelkit.probe.sample import thread_rows, window
 from tunnelkit.probe.threads import Sampled
 
 _FIRST_S, _PERIOD_S = 0.35, 2.0
@@ -103,8 +104,12 @@ class Stream:
         if not self._sampled:
             # A moment shows which threads are worth sampling.
             time.sleep(min(0.2, seconds / 4))
-            busy = [pid for pid in before.processes if ran(pid, before.stat[pid])]
-            chosen = threads.busiest(before.threads, threads.run_and_wait(busy))
+            busy = [
+                pid
+                for pid in before.processes
+                if ticks_of(stat_of(pid)) != ticks_of(before.stat[pid])
+            ]
+            chosen = threads.busiest(before.processes, before.threads, threads.run_and_wait(busy))
             self._sampled = [Sampled(key) for key in chosen]
         self._rounds += threads.sample_until(self._sampled, ends)
         return not self._is_over()
@@ -120,7 +125,7 @@ class Stream:
         return time.monotonic() - self._heard_s > _SILENT_S
 
     def _period(self, before: Counters) -> Counters:
-        now, since_s = Counters(self._job.look()), self._since_s
+        now, since_s = Counters(self._job.look(), before), self._since_s
         self._since_s = time.monotonic()
         self._print(before, now, self._since_s - since_s, None)
         return now
@@ -131,6 +136,7 @@ class Stream:
     def _print(
         self, before: Counters, now: Counters, seconds: float, places: Optional[PlaceWatch]
     ) -> None:
+        now = now.of_programs(before, seconds)
         found: Dict[str, object] = window(before, now, seconds, places)
         found.update(thread_rows(self._sampled, before, now, seconds, self._rounds))
         if places is not None:

@@ -2,7 +2,7 @@
 
 import os
 import time
-from typing import Dict, Iterable, List, Tuple
+from typing import Callable, Dict, Iterable, List, Tuple
 
 from tunnelkit.probe import proc, waits
 
@@ -12,36 +12,52 @@ _PERIOD_S = 0.1
 #: The sampling's share of a core; more threads are sampled less often.
 _SHARE = 0.0025
 _CALLS_EVERY = 8
-_NS = 1e9
 
 
 def run_and_wait(pids: Iterable[int], most: int = 8192) -> Dict[Tuple[int, int], Tuple[int, int]]:
     """Return for each thread how long it ran, and how long it waited for a CPU, in ns."""
     found: Dict[Tuple[int, int], Tuple[int, int]] = {}
     for pid in pids:
-        for tid in proc.numbers_in(f"/proc/{pid}/task"):
-            if len(found) >= most:
-                return found
-            words = proc.text_of(f"/proc/{pid}/task/{tid}/schedstat", 128).split()
-            if len(words) >= 2:
-                found[pid, tid] = (int(words[0]), int(words[1]))
+        try:
+            directory = os.open(f"/proc/{pid}/task", os.O_RDONLY)
+        except OSError:
+            continue
+        try:
+            for name in os.listdir(directory):
+                if len(found) >= most:
+                    return found
+                # Relative to the directory: a path from / costs the kernel twice as much.
+                words = _bytes_of(name + "/schedstat", directory).split()
+                if len(words) >= 2:
+                    found[pid, int(name)] = (int(words[0]), int(words[1]))
+        except OSError:
+            continue
+        finally:
+            os.close(directory)
     return found
 
 
 def busiest(
-    before: Dict[Tuple[int, int], Tuple[int, int]], now: Dict[Tuple[int, int], Tuple[int, int]]
+    pids: Iterable[int],
+    before: Dict[Tuple[int, int], Tuple[int, int]],
+    now: Dict[Tuple[int, int], Tuple[int, int]],
 ) -> List[Tuple[int, int]]:
     """Return the threads to sample: those that want a CPU most, then main threads, then others.
 
-    now: of processes that ran meanwhile."""
+    before, now: of processes that run."""
 
-    def order(key: Tuple[int, int]) -> Tuple[int, bool, int]:
-        run_0, wait_0 = before.get(key, (0, 0))
-        run, wait = now.get(key, (run_0, wait_0))
-        spent = run + wait - run_0 - wait_0
-        return (-spent if spent > 5_000_000 else 0, key[0] != key[1], key[1])
+    def spent(key: Tuple[int, int]) -> int:
+        run, wait = now[key]
+        run_0, wait_0 = before.get(key, (run, wait))
+        return run + wait - run_0 - wait_0
 
-    return sorted({**before, **now}, key=order)[:MOST]
+    wanting = [key for key in sorted(now, key=spent, reverse=True) if spent(key) > 5_000_000]
+    chosen = dict.fromkeys([*wanting[:MOST], *((pid, pid) for pid in pids)])
+    for pid in pids:
+        if len(chosen) >= MOST:
+            break
+        chosen.update(dict.fromkeys((pid, tid) for tid in proc.numbers_in(f"/proc/{pid}/task")))
+    return list(chosen)[:MOST]
 
 
 class Sampled:
@@ -90,8 +106,11 @@ class Sampled:
                 os.close(fd)
 
 
-def sample_until(threads: List[Sampled], end_s: float) -> int:
-    """Sample until that time of the monotonic clock; return how often."""
+def sample_until(
+    threads: List[Sampled], end_s: float, between: Callable[[], object] = lambda: None
+) -> int:
+    """Sample until that time of the monotonic clock; return how often. between: called after each
+    round."""
     rounds = 0
     while True:
         spent = time.process_time()
@@ -99,26 +118,11 @@ def sample_until(threads: List[Sampled], end_s: float) -> int:
             one.sample(rounds % _CALLS_EVERY == 0)
         rounds += 1
         pause = max(_PERIOD_S, (time.process_time() - spent) / _SHARE)
+        between()
         if time.monotonic() + pause >= end_s:
             time.sleep(max(0.0, end_s - time.monotonic()))
             return rounds
         time.sleep(pause)
-
-
-def shares(
-    before: Dict[Tuple[int, int], Tuple[int, int]],
-    after: Dict[Tuple[int, int], Tuple[int, int]],
-    seconds: float,
-) -> Dict[Tuple[int, int], Tuple[float, float]]:
-    """Return for each thread that lives the CPUs that it used, and those that it waited for."""
-    found = {}
-    for key, (run, wait) in after.items():
-        run_0, wait_0 = before.get(key, (0, 0))
-        found[key] = (
-            max(0, run - run_0) / _NS / seconds,
-            max(0, wait - wait_0) / _NS / seconds,
-        )
-    return found
 
 
 def _opened(path: str) -> int:
@@ -135,3 +139,16 @@ def _read(fd: int) -> str:
         return os.pread(fd, 1024, 0).decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+def _bytes_of(name: str, directory: int) -> bytes:
+    try:
+        fd = os.open(name, os.O_RDONLY, dir_fd=directory)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, 128)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)

@@ -42,6 +42,9 @@ _FUNCTIONS = (
 _MACHINE = os.uname().machine
 #: read(2), whose first argument is the descriptor.
 _READ = {"x86_64": 0, "aarch64": 63}
+#: select(2) and pselect6(2): with 1 as their first argument they wait for descriptor 0 alone, as
+#: readline does.
+_SELECTS = {"x86_64": (23, 270), "aarch64": (72,)}
 
 
 def by_function(name: str) -> str:
@@ -51,7 +54,7 @@ def by_function(name: str) -> str:
 
 def by_call(text: str, machine: str = _MACHINE) -> str:
     """Return the word for /proc/PID/task/TID/syscall; with `-timed` if the wait has a limit.
-    `stdin`: a read of descriptor 0."""
+    `stdin`: a read of descriptor 0, or a wait for it alone."""
     words = text.split()
     if len(words) < 7 or not words[0].isdigit():
         return ""
@@ -66,6 +69,8 @@ def by_call(text: str, machine: str = _MACHINE) -> str:
         limit = int(words[1 + at], 16)
     except (ValueError, IndexError):
         return word
+    if not limit and number in _SELECTS.get(machine, ()) and words[1] == "0x1":
+        return "stdin"
     # poll, epoll: milliseconds as a C int. Others: the address of a time.
     limited = limit & 0xFFFFFFFF < 0x80000000 if _in_ms(number, machine) else limit != 0
     return f"{word}-timed" if limited else word

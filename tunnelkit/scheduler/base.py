@@ -19,11 +19,16 @@ if TYPE_CHECKING:
 
 
 class Where(Enum):
-    """The place where a command runs: the login host, the laptop, or the job's first node."""
+    """The place where a command runs: the login host, the laptop, or the job's first node.
+
+    API: it is a request to the cluster's API server. argv is its method and its path, stdin its
+    body; the exit code is 0 or the HTTP status, and stderr has the words of a refusal.
+    """
 
     LOGIN = "login"
     LAPTOP = "laptop"
     NODE = "node"
+    API = "api"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,11 @@ class OwnJob:
 class BatchScripts(Protocol):
     """Reads batch scripts as the scheduler does, and builds the command that submits one."""
 
+    @property
+    def kind(self) -> str:
+        """The scheduler's kind, as the keeper knows it: "slurm" or "pbs"."""
+        ...
+
     def takes_next(self, option: str) -> bool:
         """Return True if the word after this option is its value."""
         ...
@@ -34,6 +39,10 @@ class BatchScripts(Protocol):
         """Return the command with these options; the script and its arguments are to follow.
 
         Raises UsageError for options with which tk would not get a job's id."""
+        ...
+
+    def check_args(self, args: Sequence[str]) -> None:
+        """Raise UsageError if the scheduler gives a script no arguments."""
         ...
 
     def bin_dir(self) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tunnelkit.errors import SchedulerError
-from tunnelkit.scheduler.base import Scheduler
+from tunnelkit.scheduler.base import LoginPrograms, Scheduler
 from tunnelkit.scheduler.detect import Detected
+
+if TYPE_CHECKING:
+    from tunnelkit.scheduler.script_options import ScriptOptions
 
 
 @dataclass(frozen=True)
@@ -15,12 +19,14 @@ class SchedulerKind:
     """One kind of scheduler.
 
     name: its value of `[cluster] scheduler`. program: submits jobs. needed: other programs,
-    without which tk could submit a job, but not watch or cancel it. make: returns the adapter;
+    without which tk could submit a job, but not watch or cancel it. options: returns what reads its
+    batch scripts, called with the programs' directories. make: returns the adapter;
     called with what was found, and with True if jobs may be put back into the queue.
     """
 
     name: str
     program: str
+    options: Callable[[Mapping[str, str]], ScriptOptions]
     needed: tuple[str, ...]
     make: Callable[[Detected, bool], Scheduler]
 
@@ -43,11 +49,43 @@ def _torque(found: Detected, requeues: bool) -> Scheduler:
     return Torque(bin_dirs=found.bin_dirs)
 
 
+def _slurm_options(bin_dirs: Mapping[str, str]) -> ScriptOptions:
+    from tunnelkit.scheduler.slurm.script_options import SlurmScriptOptions
+
+    return SlurmScriptOptions(bin_dirs=bin_dirs)
+
+
+def _pbs_options(bin_dirs: Mapping[str, str]) -> ScriptOptions:
+    from tunnelkit.scheduler.pbs.script_options import PbsScriptOptions
+
+    return PbsScriptOptions(bin_dirs=bin_dirs)
+
+
+def _torque_options(bin_dirs: Mapping[str, str]) -> ScriptOptions:
+    from tunnelkit.scheduler.pbs.script_options import TorqueScriptOptions
+
+    return TorqueScriptOptions(bin_dirs=bin_dirs)
+
+
 SCHEDULERS = (
-    SchedulerKind("slurm", "sbatch", ("squeue", "scancel"), _slurm),
-    SchedulerKind("pbs", "qsub", ("qstat", "qdel"), _pbs),
-    SchedulerKind("torque", "qsub", ("qstat", "qdel"), _torque),
+    SchedulerKind("slurm", "sbatch", _slurm_options, ("squeue", "scancel"), _slurm),
+    SchedulerKind("pbs", "qsub", _pbs_options, ("qstat", "qdel"), _pbs),
+    SchedulerKind("torque", "qsub", _torque_options, ("qstat", "qdel"), _torque),
 )
+
+
+def script_options(name: str, scheduler: Scheduler | None = None) -> ScriptOptions | None:
+    """Return what reads the batch scripts of a kind of scheduler; None for another name.
+
+    scheduler: knows where its programs are."""
+    kind = next((one for one in SCHEDULERS if one.name == name), None)
+    if kind is None:
+        return None
+    programs = (kind.program, *kind.needed)
+    dirs: dict[str, str] = {}
+    if isinstance(scheduler, LoginPrograms):
+        dirs = {one: scheduler.directory_of(one) for one in programs}
+    return kind.options(dirs)
 
 
 def adapter(

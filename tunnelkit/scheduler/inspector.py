@@ -8,7 +8,31 @@ from typing import Protocol
 from tunnelkit.diagnosis.evidence.cluster import ClusterView
 from tunnelkit.diagnosis.evidence.end import EndView
 from tunnelkit.diagnosis.evidence.job import JobView
+from tunnelkit.diagnosis.evidence.storage import NO_STORAGE, StorageView
 from tunnelkit.model import Completed
+
+
+@dataclass(frozen=True, slots=True)
+class LogHint:
+    """The paths of an ended job's log on the login host, where the scheduler has forgotten them.
+
+    given: the user has named the file: then it counts, whatever the scheduler says."""
+
+    stdout: str = ""
+    stderr: str = ""
+    given: bool = False
+
+    @property
+    def words(self) -> tuple[str, str, str]:
+        """The three as arguments of a script; a path never begins with a dash."""
+        return _word(self.stdout), _word(self.stderr), "given" if self.given else ""
+
+
+NO_HINT = LogHint()
+
+
+def _word(path: str) -> str:
+    return f"./{path}" if path.startswith("-") else path
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +41,7 @@ class Inspection:
 
     asked_s: Unix time, by the login host's clock. job: None if the scheduler does not know it
     (any more). cluster: of a job that waits. end: of a job that has ended, or is not known.
-    missing: what did not answer, and why.
+    storage: of a job that runs, if it was asked for. missing: what did not answer, and why.
     """
 
     asked_s: float
@@ -25,6 +49,7 @@ class Inspection:
     cluster: ClusterView | None = None
     end: EndView | None = None
     missing: tuple[str, ...] = ()
+    storage: StorageView = NO_STORAGE
 
 
 class JobInspector(Protocol):
@@ -42,12 +67,15 @@ class JobInspector(Protocol):
         None if there is none. Raises SchedulerError if the scheduler did not answer."""
         ...
 
-    def inspect(self, job_id: str, mark: str, box_dir: str = "") -> list[str]:
+    def inspect(
+        self, job_id: str, mark: str, box_dir: str = "", log: LogHint = NO_HINT
+    ) -> list[str]:
         """Return one command that asks for the job and, by its state, for what matters about it.
 
         It is for the login host, with at most six commands of the scheduler. mark: see
-        `sections`. box_dir: `[cluster] directory`, for the black boxes of an ended job; "" if they
-        do not matter. Raises UsageError if `job_id` is none of this scheduler's."""
+        `sections`. box_dir: `[cluster] directory`, for the black boxes of an ended job and the
+        file system of a running one's log; "" if they do not matter. log: where the log of an
+        ended job is. Raises UsageError if `job_id` is none of this scheduler's."""
         ...
 
     def parse(self, done: Completed, job_id: str, mark: str) -> Inspection:

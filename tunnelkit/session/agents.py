@@ -66,6 +66,11 @@ class SessionAgents:
             )
         return self.client
 
+    @property
+    def execs_if_up(self) -> ExecStreams | None:
+        """The first node's; None while its agent can't be reached."""
+        return self.execs if self.client is not None and self.client.is_up else None
+
     async def on(self, node: str) -> AgentClient:
         """Return the client of the agent on that node. Raises TunnelkitError."""
         if node == self.node:

@@ -8,8 +8,8 @@ import contextlib
 from tunnelkit.errors import AllocationError, TunnelkitError
 from tunnelkit.link.base import LinkSetup, Prompter
 from tunnelkit.mount.mounts import umount_all
-from tunnelkit.session.agent.client import AgentClient
-from tunnelkit.session.allocation.allocated import Allocated
+from tunnelkit.session.agent.client import AgentClient, AgentGone
+from tunnelkit.session.allocation.allocated import Allocated, AllocatedJob
 from tunnelkit.session.allocation.manager import AllocationManager
 from tunnelkit.session.backends.registry import choose
 from tunnelkit.session.job.job import NoWatcher
@@ -76,9 +76,22 @@ async def _leave(cluster: AllocationManager, launch: LaunchSpec, job_id: str) ->
         if cluster.job is None:
             raise
         return f"job {job_id} is over"
+    if cluster.setup.backend.brings_agent:
+        return await _leave_pods(cluster, allocated, job_id)
     if not await allocated.has_agent():
         return f"nothing of it was left in job {job_id}"
     return f"{await _end_agent(allocated)}; job {job_id} goes on"
+
+
+async def _leave_pods(cluster: AllocationManager, allocated: AllocatedJob, job_id: str) -> str:
+    """End the agents that the routes reach; one that is not there is not started."""
+    allocated.may_start = False
+    try:
+        what = await _end_agent(allocated)
+    except AgentGone:
+        what = "no agent was left"
+    await cluster.leave()
+    return f"{what}; {job_id} goes on"
 
 
 async def _end_agent(allocated: Allocated) -> str:

@@ -23,6 +23,7 @@ from tunnelkit.mux.malloc import one_heap
 from tunnelkit.mux.rpc import RpcError
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.backends.registry import choose
+from tunnelkit.session.handlers.jobs.submit import login_of_session
 from tunnelkit.session.handlers.service import ControlHandlers
 from tunnelkit.session.host import SessionHost
 from tunnelkit.session.runtime.control_answers import SayNotice, StateNotice
@@ -33,6 +34,7 @@ from tunnelkit.session.runtime.paths import SessionPaths, hold_lock, session_pat
 from tunnelkit.session.runtime.shutdown import BUDGET_S, ShutdownSequence
 from tunnelkit.session.runtime.state import SessionState
 from tunnelkit.session.session import Session
+from tunnelkit.session.submit.watch import watch_noted
 from tunnelkit.text_format import shown
 
 log = logging.getLogger("tunnelkit.session")
@@ -110,11 +112,14 @@ class Daemon:
             self._session.states.fail(SessionState.FAILED, self._own(error))
             await self._until_heard()
             return
+        watching = asyncio.create_task(watch_noted(lambda: login_of_session(self._session)))
         try:
             await self._session.run()
         except Exception as error:
             log.exception("the session met an error of tk's own")
             await self._session.break_off(self._own(error, "`tk up` goes on with the job; "))
+        finally:
+            await cancel_all(watching)
         # The daemon stays, to show `tk status` and the next command why the session is over.
         await self._stopping.wait()
 
@@ -140,7 +145,9 @@ class Daemon:
 
     async def _finish(self, ending: ShutdownSequence) -> None:
         failed = self._session.states.failure is not None and not self._stopping.is_set()
-        if self._keep or (failed and not self._session.may_cancel()):
+        if self._keep or (
+            failed and not self._session.cluster.may_cancel(young=self._session.agents.is_young)
+        ):
             await self._session.close("session ended", ending)
             if failed and self._session.cluster.nothing_there:
                 self._paths.launch.unlink(missing_ok=True)

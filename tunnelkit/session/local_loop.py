@@ -8,6 +8,7 @@ import os
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from tunnelkit.config.schema import Settings
@@ -53,8 +54,9 @@ async def run_local(
     view = make_view()
     command = understand(words, ranks=ranks)
     check_here(command)
-    keeps = settings.debug.post_mortem and bool(command.interpreter)
-    port = EditorPort(command.port or settings.debug.port)
+    debug = settings.debug
+    keeps = debug.post_mortem and bool(command.interpreter)
+    port = EditorPort(command.port or debug.port)
     port.open()
     adapters = Adapters()
     loops: list[DebugLoop] = []
@@ -67,24 +69,24 @@ async def run_local(
         on_channel=opened,
         notices={},
     )
+    leaves = "continue" if keeps else debug.on_disconnect
+    make_loop = partial(DebugLoop, on_disconnect=leaves, read_ahead=debug.read_ahead)
     try:
         await agent.connect()
-        on_disconnect = "continue" if keeps else settings.debug.on_disconnect
-        loop = DebugLoop(agent, port, adapters, on_disconnect=on_disconnect, on_record=view.show)
-        loops.append(loop)
+        loops.append(loop := make_loop(agent, port, adapters, on_record=view.show))
         view.mind_signals(lambda: loop.restart("restarted by you"))
-        payload = event_payload("loop", id=1, port=port.port, notes=list(command.notes))
-        view.show(LoopRecord(EVENT, 0, payload))
+        told = event_payload("loop", id=1, port=port.port, notes=list(command.notes))
+        view.show(LoopRecord(EVENT, 0, told))
         spec = loop_spec(
             # tk started the agent, but without the Python settings of this environment.
             replace(command, env={**os.environ, **command.env}),
             cwd=os.getcwd(),
             editor_port=port.port,
-            standby=settings.debug.standby,
-            preload=settings.debug.preload,
+            standby=debug.standby,
+            preload=debug.preload,
             only=only,
             post_mortem=keeps,
-            collectives=settings.debug.collective_timeouts,
+            collectives=debug.collective_timeouts,
         )
         await _live(agent, loop, view, spec)
         return 0

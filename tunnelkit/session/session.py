@@ -136,6 +136,8 @@ class Session:
             tell=host.tell,
             sending=host.sending,
             landed=self.loops.files_changed,
+            # Where each stream of the link is costly, the agent runs the mirror's commands.
+            by_agent=lambda: self.agents.execs_if_up if backend.brings_agent else None,
         )
 
     @property
@@ -284,19 +286,6 @@ class Session:
         except Exception:
             log.exception("what failed could not be ended in order")
 
-    def may_cancel(self) -> bool:
-        """Return True if a failed `up` may end the job: this session submitted it, and it is young.
-
-        Of a job that the user submitted only the agent ends.
-        A job that was taken over, or that waited in the queue, is kept for the next `tk up`.
-        """
-        job = self.cluster.job
-        if self.cluster.entered:
-            return True
-        if job is None or not job.submitted:
-            return False
-        return self.agents.is_young
-
     async def down(self, ending: ShutdownSequence | None = None) -> None:
         """End everything, the allocation too; `all_ended` is True if that is certain.
 
@@ -311,6 +300,8 @@ class Session:
         ended = await self.agents.shut_down(ending) or over
         if self.cluster.job is not None and not self.cluster.job.foreign:
             ended = await ending.step("the job", self.cluster.job.cancel(), 18.0)
+        elif ended:
+            await ending.step("tk's files in the pods", self.cluster.leave(), 8.0)
         self.all_ended = ended
         await self.close("tk down", ending)
 
@@ -336,10 +327,9 @@ class Session:
 
     def _on_agent_link(self, up: bool, why: str, error: TunnelkitError | None) -> None:
         self.files.node_changed()
+        self.cluster.agent_changed(up)
         if up:
             self._become_ready()
-            if self.cluster.job is not None:
-                self.cluster.job.poke()
         else:
             self.states.become(SessionState.RECONNECTING, why, error)
 

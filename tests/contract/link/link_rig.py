@@ -6,6 +6,7 @@ throw-away host key and logs each authentication, so that tests can count them.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import getpass
 import os
@@ -290,6 +291,26 @@ class Cluster:
                 if text.encode() in argv and state != "Z" and int(entry.name) != os.getpid():
                     found.append(int(entry.name))
         return found
+
+
+async def echo(stream, data: bytes) -> bytes:
+    """Send all of `data`, end, and collect what comes back."""
+    loop = asyncio.get_running_loop()
+    with socket.socket(fileno=os.dup(stream.fileno())) as sock:
+        sock.setblocking(False)
+
+        async def send() -> None:
+            # A command that is done already has hung up.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                await loop.sock_sendall(sock, data)
+                sock.shutdown(socket.SHUT_WR)
+
+        sending = asyncio.create_task(send())
+        received = bytearray()
+        while chunk := await loop.sock_recv(sock, 1 << 16):
+            received += chunk
+        await sending
+        return bytes(received)
 
 
 async def refused(connect, kind, **changes):

@@ -1,37 +1,14 @@
-"""Commands and streams, for every link backend."""
+"""Commands and streams over ssh: sessions, their limits and logins. See test_every_link.py."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import hashlib
-import os
-import random
-import socket
 
 import pytest
-from link_rig import leftovers
+from link_rig import echo, leftovers
 
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired, UsageError
 from tunnelkit.link.shared import session_slots
-
-UGLY = ["", "it's", 'say "hi" $HOME `id`', "!!", "two\nlines\n", "\\ \\n", "*", "höhe", "-x", "~"]
-HOSTS = pytest.mark.parametrize("node", [None, "node1"])
-
-
-@HOSTS
-async def test_words_arrive_exactly(connect, node) -> None:
-    link = await connect()
-    done = await link.run(["printf", "%s\\0", *UGLY], node=node)
-    assert (done.exit_code, done.stderr) == (0, b"")
-    assert done.stdout == b"".join(word.encode() + b"\0" for word in UGLY)
-
-
-@HOSTS
-async def test_exit_code_stderr_and_stdin(connect, node) -> None:
-    link = await connect()
-    done = await link.run(["sh", "-c", "cat; echo oops >&2; exit 7"], node=node, stdin=b"\0\xffhi")
-    assert (done.exit_code, done.stdout, done.stderr) == (7, b"\0\xffhi", b"oops\n")
 
 
 async def test_a_commands_own_255_is_an_exit_code(connect) -> None:
@@ -39,20 +16,6 @@ async def test_a_commands_own_255_is_an_exit_code(connect) -> None:
     assert (await link.run(["sh", "-c", "exit 255"])).exit_code == 255
     done = await link.run(["sh", "-c", "echo Session open refused by peer >&2; exit 255"])
     assert done.exit_code == 255
-
-
-async def test_a_missing_program_is_an_exit_code(connect) -> None:
-    link = await connect()
-    done = await link.run(["no-such-program-here"])
-    assert done.exit_code == 127
-    assert "no-such-program-here" in done.error_text
-
-
-async def test_large_stdin_and_stdout(connect) -> None:
-    link = await connect()
-    data = random.Random(1).randbytes(3_000_000)
-    done = await link.run(["cat"], stdin=data)
-    assert hashlib.sha256(done.stdout).digest() == hashlib.sha256(data).digest()
 
 
 async def test_timeout_ends_the_client(connect, cluster) -> None:
@@ -105,56 +68,6 @@ async def test_each_host_authenticates_once(connect, cluster) -> None:
     assert counts == {"bastion": 0, "login": 1, "node1": 1, "node2": 1}
 
 
-async def _echo(stream, data: bytes) -> bytes:
-    """Send all of `data`, end, and collect what comes back."""
-    loop = asyncio.get_running_loop()
-    with socket.socket(fileno=os.dup(stream.fileno())) as sock:
-        sock.setblocking(False)
-
-        async def send() -> None:
-            # A command that is done already has hung up.
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                await loop.sock_sendall(sock, data)
-                sock.shutdown(socket.SHUT_WR)
-
-        sending = asyncio.create_task(send())
-        received = bytearray()
-        while chunk := await loop.sock_recv(sock, 1 << 16):
-            received += chunk
-        await sending
-        return bytes(received)
-
-
-@HOSTS
-async def test_streams_echo(connect, node) -> None:
-    link = await connect()
-    data = random.Random(2).randbytes(10_000_000)
-    stream = await link.open_stream(["cat"], node=node)
-    assert hashlib.sha256(await _echo(stream, data)).digest() == hashlib.sha256(data).digest()
-    assert await stream.wait() == 0
-    await stream.close()
-
-
-async def test_stream_status_and_diagnosis(connect) -> None:
-    link = await connect()
-    stream = await link.open_stream(["sh", "-c", "echo out; echo why >&2; exit 4"])
-    assert await _echo(stream, b"") == b"out\n"
-    assert await stream.wait() == 4
-    assert stream.diagnosis() == "why"
-    await stream.close()
-
-
-async def test_a_stream_noisy_on_stderr_does_not_block(connect) -> None:
-    link = await connect()
-    noise = "i=0; while [ $i -lt 20000 ]; do echo noise-$i >&2; i=$((i+1)); done; echo end"
-    stream = await link.open_stream(["sh", "-c", noise])
-    assert await _echo(stream, b"") == b"end\n"
-    await stream.wait()
-    assert "noise-19999" in stream.diagnosis()
-    assert len(stream.diagnosis()) < 10_000
-    await stream.close()
-
-
 async def test_closing_a_stream_frees_its_slot(connect) -> None:
     link = await connect()
     for _ in range(12):
@@ -177,21 +90,7 @@ async def test_a_stream_waits_for_a_slot_no_longer_than_it_may(connect, monkeypa
                 await link.open_stream(["cat"])
     assert refused.value.transient
     await held.close()
-    assert await _echo(await link.open_stream(["cat"]), b"free again") == b"free again"
-
-
-async def test_a_stream_ends_with_the_link(connect) -> None:
-    link = await connect()
-    stream = await link.open_stream(["cat"])
-    closing = asyncio.create_task(link.close())
-    assert await stream.wait() != 0
-    await closing
-
-
-async def test_commands_need_an_open_link(connect) -> None:
-    link = await connect(opened=False)
-    with pytest.raises(ConnectionFailed, match="not connected to login"):
-        await link.run(["true"])
+    assert await echo(await link.open_stream(["cat"]), b"free again") == b"free again"
 
 
 def _is_ssh(pid: int) -> bool:

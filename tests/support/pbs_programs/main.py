@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.support.pbs_programs.mom import mom, pbs_attach, pbs_track
+from tests.support.pbs_programs.mom import mom, pbs_attach, pbs_track, qsig
 from tests.support.pbs_programs.qsub import linger, qsub
 from tests.support.pbs_programs.show import pbsnodes, qdel, qselect, qstat, refuse_connection
 from tests.support.pbs_programs.state import State
@@ -19,5 +19,5 @@ def main() -> None:
         refuse_connection(program, argv)
     commands = {"qsub": qsub, "qstat": qstat, "qselect": qselect, "qdel": qdel,
                 "pbsnodes": pbsnodes, "mom": mom, "linger": linger,
-                "pbs_attach": pbs_attach, "pbs_track": pbs_track}  # fmt: skip
+                "pbs_attach": pbs_attach, "pbs_track": pbs_track, "qsig": qsig}  # fmt: skip
     commands[program](state, argv)

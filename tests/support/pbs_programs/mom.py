@@ -14,12 +14,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.support.pbs_programs.scheduler import place
-from tests.support.pbs_programs.state import KILL_DELAY_S, State, fail, limit_s, user
+from tests.support.pbs_programs.state import KILL_DELAY_S, UNKNOWN_JOB, State, fail, limit_s, user
 
 
 def mom(state: State, argv: list[str]) -> None:
     """One job, from its place in the queue to its end."""
     job_id = argv[0]
+    # The real one is no child of the command that submits.
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
     # What the real one is called by those whom it signals.
     Path("/proc/self/comm").write_text("pbs_mom")
     while True:
@@ -45,7 +48,7 @@ def run(state: State, job_id: str) -> None:
         "SHELL": "/bin/sh", "TK_LAB": os.environ["TK_LAB"], "TK_LAB_HOST": job["nodes"][0],
         "TMPDIR": os.environ["TMPDIR"], "PBS_ENVIRONMENT": "PBS_BATCH", "PBS_JOBID": job_id,
         "PBS_JOBNAME": job["Job_Name"], "PBS_NODEFILE": str(node_file), "PBS_NODENUM": "0",
-        "PBS_O_HOST": "login", "PBS_O_WORKDIR": os.environ["HOME"], "PBS_QUEUE": "workq",
+        "PBS_O_HOST": "login", "PBS_O_WORKDIR": job["workdir"], "PBS_QUEUE": "workq",
         "PBS_TASKNUM": "1", **job["environment"],
     }  # fmt: skip
     with open(spool, "wb") as out:
@@ -53,9 +56,14 @@ def run(state: State, job_id: str) -> None:
         shell = subprocess.Popen(
             [*state.enter(job["nodes"][0]), job["shell"]], stdin=subprocess.PIPE,
             stdout=out, stderr=out, env=environment, cwd=environment["HOME"],
-            start_new_session=True,
+            start_new_session=True, umask=0o022,
         )  # fmt: skip
     assert shell.stdin is not None
+    with state.locked():
+        job = state.job(job_id)
+        assert job is not None
+        job["session"] = shell.pid
+        state.save(job)
     shell.stdin.write(f"{state.root}/{number}.SC\n".encode())
     shell.stdin.close()
     exit_status = wait(state, job_id, shell, limit_s(job))
@@ -93,6 +101,16 @@ def wait(state: State, job_id: str, shell: subprocess.Popen[bytes], walltime_s: 
     signal_sessions((shell.pid, *attached(state, job_id)), signal.SIGKILL)
     code = shell.returncode
     return why or (256 - code if code < 0 else code)
+
+
+def qsig(state: State, argv: list[str]) -> None:
+    """Signal every process of a job, as its node does."""
+    given, (job_id,) = getopt.getopt(argv, "s:")
+    job = state.job(job_id)
+    if job is None or job["job_state"] != "R":
+        fail(UNKNOWN_JOB, f"qsig: Unknown Job Id {job_id}")
+    number = getattr(signal, f"SIG{dict(given)['-s']}")
+    signal_sessions((job["session"], *attached(state, job_id)), number)
 
 
 def attached(state: State, job_id: str) -> list[int]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import getopt
 import os
 import re
+import shlex
 import sys
 import time
+from pathlib import Path
 
 from tests.support.pbs_programs.state import (
     BAD_NODES,
@@ -29,10 +31,13 @@ def qsub(state: State, argv: list[str]) -> None:
         options, rest = getopt.getopt(argv, "a:A:c:e:fhj:k:l:m:N:o:p:P:q:r:S:u:v:W:zVI")
     except getopt.GetoptError as error:
         fail(2, f"qsub: invalid option -- '{error.opt[:1]}'", "usage: qsub [-a date_time] ...")
-    if rest:
+    if len(rest) > 1:
         fail(2, "usage: qsub [-a date_time] ...")
-    script = sys.stdin.read()
-    given = dict(options)
+    script = Path(rest[0]).read_text() if rest else sys.stdin.read()
+    # The command line wins; of -l both count.
+    options = [*directives(script), *options]
+    given = {"-N": re.sub(r"[^\w.+-]", "_", Path(rest[0]).name)[:15]} if rest else {}
+    given |= dict(options)
     lines = [value for key, value in options if key == "-l"]
     limits = dict(part.partition("=")[::2] for line in lines for part in split(line))
     with state.locked():
@@ -50,6 +55,18 @@ def qsub(state: State, argv: list[str]) -> None:
         state.write_config({**config, "lost_replies": config["lost_replies"] - 1})
         fail(1, "qsub: Communication failure.")
     print(job["id"])
+
+
+def directives(script: str) -> list[tuple[str, str]]:
+    """The options in #PBS lines, up to the first line that is no comment."""
+    found: list[tuple[str, str]] = []
+    for line in script.split("\n"):
+        if line.strip() and not line.lstrip().startswith("#"):
+            break
+        if line.startswith("#PBS "):
+            words = shlex.split(line[5:], comments=True)
+            found += getopt.getopt(words, "a:A:c:e:fhj:k:l:m:N:o:p:P:q:r:S:u:v:W:zVI")[0]
+    return found
 
 
 def split(line: str) -> list[str]:
@@ -76,16 +93,19 @@ def make_job(state: State, given: dict[str, str], limits: dict[str, str]) -> Job
             "qsub: submit error (Job exceeds queue resource limits MSG=cannot "
             "locate feasible nodes (nodes file is empty or requested nodes exceed all systems))",
         )
+    job_id, name = state.next_id(), given.get("-N", "STDIN")
+    output = given.get("-o", f"{name}.o{job_id.partition('.')[0]}")
     return {
-        "id": state.next_id(),
-        "Job_Name": given.get("-N", "STDIN"),
+        "id": job_id,
+        "Job_Name": name,
         "Job_Owner": f"{user()}@login",
         "job_state": "H" if "-h" in given else "Q",
         "queue": "workq",
         "ctime": ctime(),
         "Hold_Types": "u" if "-h" in given else "n",
-        "Output_Path": "login:" + os.path.abspath(given.get("-o", "STDIN.o")),
+        "Output_Path": "login:" + os.path.abspath(output),
         "Resource_List": {**{f"n{k[1:]}": v for k, v in need.items()}, **limits},
+        "workdir": os.getcwd(),
         "shell": given.get("-S", "/bin/bash"),
         "environment": dict(
             one.partition("=")[::2] for one in given.get("-v", "").split(",") if one

@@ -13,7 +13,7 @@ from tunnelkit import lab as tk_lab
 from tunnelkit.lab import LabInfo
 from tunnelkit.lab.layout import Layout
 
-PROGRAMS = ("qsub", "qstat", "qdel", "qselect", "pbsnodes", "pbs_attach", "pbs_track")
+PROGRAMS = ("qsub", "qstat", "qdel", "qselect", "pbsnodes", "pbs_attach", "pbs_track", "qsig")
 
 
 class StandIn:

@@ -188,7 +188,14 @@ def test_json_round_trip(rig: Rig) -> None:
             "mirror.enabled": False,
             "shared_forwards": ["7001:70"],
             "cluster.directory": "/scratch/tk",
+            "cluster.context": "me/api:6443",
+            "cluster.namespace": "mine",
+            "cluster.kubectl": "oc",
+            "cluster.container": "train",
             "allocation.black_box": False,
+            "allocation.pod": "-l app=train",
+            "allocation.image": "ghcr.io/me/train:12",
+            "allocation.gpu_resource": "amd.com/gpu",
         }
     )
     again = Settings.from_json(json.loads(json.dumps(settings.to_json())))

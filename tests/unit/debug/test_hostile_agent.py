@@ -17,8 +17,9 @@ from tunnelkit.cli.views.loop import LoopView
 from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.mux.loop_records import EVENT, STDOUT, LoopRecord
+from tunnelkit.session.debugging.loop_log_file import LoopLogFile
 from tunnelkit.session.debugging.loop_messages import event_text
-from tunnelkit.session.debugging.loops import LoopLogFile, SessionLoop
+from tunnelkit.session.debugging.loops import SessionLoop
 
 _NAMES = [
     *("starting", "armed", "attached", "kept", "ended", "waiting", "stopped", "standby", "rank"),

@@ -19,8 +19,9 @@ from tunnelkit.diagnosis.evidence.box import (
     ProcessEnd,
     SignalSeen,
 )
-from tunnelkit.diagnosis.evidence.end import EndView, LogView, RoomView, StepView
+from tunnelkit.diagnosis.evidence.end import EndView, LogView, StepView
 from tunnelkit.diagnosis.evidence.job import JobView
+from tunnelkit.diagnosis.evidence.storage import Amount, QuotaView, RoomView
 from tunnelkit.diagnosis.verdict import Certainty, Stage, Verdict
 
 PROVEN, LIKELY, UNKNOWN = Certainty.PROVEN, Certainty.LIKELY, Certainty.UNKNOWN
@@ -141,6 +142,30 @@ def test_the_first_rule_that_holds(
     assert (first.code, first.certainty) == (code, certainty), first
 
 
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (TRACEBACK, "exception"),
+        (CUDA_OOM, "gpu-oom"),
+        (raised("OSError: [Errno 28] No space left on device: '/scratch/x'"), "disk-full"),
+        (raised("ModuleNotFoundError: No module named 'wandb'"), "missing-module"),
+        (f"{SLURM_END} DUE TO TIME LIMIT ***", "timeout"),
+        (f"{SLURM_END} DUE TO PREEMPTION ***", "preempted"),
+        (f"{SLURM_END} ***", "cancelled"),
+        ("=>> PBS: job killed: walltime 5 exceeded limit 3", "timeout"),
+        ("srun: error: n1: task 0: Out Of Memory", "oom-limit"),
+        ("Segmentation fault (core dumped)", "segfault"),
+        # What was handled, and what only ended, is no cause.
+        (TRACEBACK + "epoch\n" * 30, "no-record"),
+        ("epoch 1\nepoch 2\n", "no-record"),
+    ],
+)
+def test_a_log_alone_proves_nothing(text: str, code: str) -> None:
+    found = verdict(None, text)
+    assert found.code == code
+    assert found.certainty is (UNKNOWN if code == "no-record" else LIKELY)
+
+
 def test_the_job_was_killed_near_its_limit() -> None:
     found = verdict(job("FAILED", 0, 9, ran_s=3630, limit_s=3600))
     assert (found.code, found.certainty) == ("timeout", LIKELY)
@@ -227,6 +252,27 @@ def test_a_full_file_system_is_looked_at() -> None:
     assert verdict(job("FAILED", 1), end=EndView(logs=(log(text),), rooms=(many,))).code == (
         "inodes-full"
     )
+
+
+def test_a_quota_has_figures() -> None:
+    room = RoomView("/home/me", "/home", 1 << 40, 1 << 39, 0.5, None, "nfs1:/home")
+    full = QuotaView("nfs1:/home", "user", "me", Amount(50 << 30, 50 << 30))
+    for number, words in ((122, "Disk quota exceeded"), (28, "No space left on device")):
+        text = raised(f"OSError: [Errno {number}] {words}: '/home/me/x.pt'")
+        end = EndView(logs=(log(text),), rooms=(room,), quotas=(full,))
+        found = verdict(job("FAILED", 1), end=end)
+        assert (found.code, found.certainty) == ("quota-full", PROVEN)
+        assert found.sentence == (
+            "failed: you have used 50.0 of 50.0 GB of /home (user quota): /home/me/x.pt"
+        )
+        assert found.because[2].text == "/home: 50.0 of 50.0 GB used (user quota)"
+    # There is room again: the figures are told, and are no cause.
+    some = replace(full, blocks=Amount(40 << 30, 50 << 30))
+    end = EndView(logs=(log(text),), rooms=(room,), quotas=(some,))
+    found = verdict(job("FAILED", 1), end=end)
+    assert (found.code, found.because[2].text) == (
+        "disk-full", "/home: 40.0 of 50.0 GB used (user quota)",
+    )  # fmt: skip
 
 
 def test_progress_gives_a_figure_for_the_time() -> None:

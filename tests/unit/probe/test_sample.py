@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,8 +18,10 @@ from tests.support.slow_rig import pretend_job
 from tunnelkit import probe_zip
 from tunnelkit.probe import cpu_quota, nfs, places, proc, threads, waits
 from tunnelkit.probe.child import Child
+from tunnelkit.probe.counters import Counters
 from tunnelkit.probe.gpu import amd, smi
 from tunnelkit.probe.gpu.record import GpuRecord
+from tunnelkit.probe.job_processes import JobProcesses
 
 # Recorded from an NFS 4.2 mount of Linux 6.1.
 MOUNTSTATS = """\
@@ -64,6 +68,10 @@ def test_any_text_is_parsed(text: str) -> None:
         ("7 0x7f 0x1 0xffffffffffffffff 0x0 0x0 0x0 0x7f 0x7f", "poll"),
         ("230 0x0 0x0 0x7ffd 0x7ffd 0x0 0x0 0x7f 0x7f", "sleep"),
         ("0 0x3 0x7f 0x1 0x0 0x0 0x0 0x7f 0x7f", "read"),
+        ("23 0x1 0x7f 0x0 0x0 0x0 0x0 0x7f 0x7f", "stdin"),
+        ("270 0x1 0x7f 0x0 0x0 0x0 0x7f 0x7f 0x7f", "stdin"),
+        ("270 0x1 0x7f 0x0 0x0 0x7ffd 0x7f 0x7f 0x7f", "poll-timed"),
+        ("270 0x4 0x7f 0x0 0x0 0x0 0x7f 0x7f 0x7f", "poll"),
         ("running", ""),
         ("-1 0x7f 0x7f", ""),
     ],
@@ -116,11 +124,46 @@ def test_the_mount_of_a_path() -> None:
 
 
 def test_the_busiest_threads_come_first_then_main_threads() -> None:
-    before = {(pid, tid): (0, 0) for pid in range(1, 41) for tid in (pid, pid + 1000)}
+    pids = range(1, 41)
+    before = {(pid, tid): (0, 0) for pid in pids for tid in (pid, pid + 1000)}
     now = {**before, (7, 1007): (900_000_000, 0), (9, 1009): (0, 800_000_000)}
-    chosen = threads.busiest(before, now)
-    assert chosen[:2] == [(7, 1007), (9, 1009)] and len(chosen) == threads.MOST
-    assert all(pid == tid for pid, tid in chosen[2:42])
+    chosen = threads.busiest(pids, before, now)
+    assert chosen[:2] == [(7, 1007), (9, 1009)] and len(chosen) <= threads.MOST
+    assert chosen[2:42] == [(pid, pid) for pid in pids]
+    many = {(pid, tid): (tid * 10**7, 0) for pid, tid in before}
+    assert threads.busiest(pids, before, many)[: threads.MOST][0] == (40, 1040)
+    # Then the others, process by process.
+    own = os.getpid()
+    ended = threading.Event()
+    other = threading.Thread(target=ended.wait)
+    other.start()
+    try:
+        found = threads.busiest([own], {}, {})
+    finally:
+        ended.set()
+        other.join()
+    assert found[0] == (own, own) and (own, other.native_id) in found
+
+
+def test_threads_of_a_process_that_does_not_run_are_not_read(tmp_path: Path) -> None:
+    """They are counted, and their main thread is sampled; one that begins to run is found."""
+    wait = (
+        "import threading; [threading.Thread(target=threading.Event().wait).start() for _ in 'ab']"
+    )
+    with pretend_job(tmp_path) as job:
+        still = job.start([sys.executable, "-c", f"{wait}; print('ready', flush=True)"])
+        spins = "import signal\nsignal.signal(10, lambda *_: None)\nprint('ready', flush=True)\n"
+        late = job.start([sys.executable, "-c", f"{spins}signal.pause()\nwhile True: pass"])
+        before = Counters(JobProcesses(job.id).look(), lazily=True)
+        assert before.threads == {} and before.begin(first=True) == []
+        late.send_signal(10)
+        ends = time.monotonic() + 20
+        while late.pid not in before.begin() and time.monotonic() < ends:
+            pass
+        now = Counters(before.processes, before)
+        shares = now.shares(before, 1.0)
+        assert still.pid not in shares and now.threads_of(still.pid) == 3
+        assert late.pid in before.processes and (late.pid, late.pid) in before.threads
 
 
 def test_a_child_that_never_answers_is_given_up() -> None:
@@ -163,11 +206,36 @@ def test_other_jobs_and_tks_own_are_left_out(tmp_path: Path) -> None:
         assert thread.waits_for == "sleep" and thread.share("S") == 1.0
 
 
+def test_a_program_of_tks_loop_is_one_of_the_job(tmp_path: Path) -> None:
+    """Its command line is that of the server that forked it; one that stands by does not run."""
+    text = "print('ready', flush=True)\n{}\n# tunnelkit.debuggee.fork_server\n"
+    stands = text.format("import threading; threading.Event().wait()")
+    runs = text.format("import os; os.fork()\nwhile True: pass")
+    with pretend_job(tmp_path) as job:
+        idle = job.start([sys.executable, "-c", stands])
+        busy = job.start([sys.executable, "-c", runs])
+        found = job.window(1)
+        pids = {one.pid for one in found.processes}
+        assert busy.pid in pids and idle.pid not in pids and len(pids) == 2
+        assert {one.pid for one in found.threads} == pids
+        assert {one.argv for one in found.processes} == {"python (tk loop)"}
+        # Its session knows that its program has begun.
+        zip_file = tmp_path / "probe.zip"
+        argv = [sys.executable, "-I", zip_file, "sample", "--seconds", "1", "--job", job.id]
+        done = subprocess.run(
+            [*argv, "--programs", f"1,{idle.pid}"],
+            check=True, capture_output=True, start_new_session=True,
+        )  # fmt: skip
+        told = {one["pid"] for one in json.loads(done.stdout)["processes"]}
+        assert told == pids | {idle.pid}
+
+
 def test_words_that_it_does_not_know() -> None:
     from tunnelkit.probe.main import main
 
     assert main(["sample", "--seconds"]) == 2
     assert main(["sample", "--what", "1"]) == 2
+    assert main(["sample", "--programs", "x"]) == 2
     assert main(["sample", "--seconds", "x"]) == 2
 
 
@@ -190,7 +258,7 @@ def test_sampling_costs_at_most_one_percent_of_a_core(tmp_path: Path) -> None:
     with pretend_job(tmp_path) as job:
         job.python(many)
         zip_file = tmp_path / "probe.zip"
-        zip_file.write_bytes(probe_zip.build().data)
+        zip_file.write_bytes(probe_zip.build_sampler().data)
         argv = [sys.executable, "-I", "-S", zip_file, "sample", "--seconds", "10", "--job", job.id]
         spent = []
         for _ in range(3):

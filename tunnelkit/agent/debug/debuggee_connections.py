@@ -13,6 +13,7 @@ import socket
 from typing import Callable, Coroutine, Dict, List, Optional, Set
 
 from tunnelkit.agent.debug.rank_support import DialedProcess
+from tunnelkit.agent.debug.read_ahead import Moved, ReadAhead
 from tunnelkit.agent.processes import port_file
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.dap_framing import DapError, DapReader, frame
@@ -33,6 +34,8 @@ class Debuggee:
         self.generation = generation
         self.who = who
         self._sock = sock
+        self._sending = asyncio.Lock()
+        self._ahead = ReadAhead()
         self._channel: Optional[Channel] = None
         self._offered = asyncio.Event()
         self._stopped: Dict[object, bytes] = {}
@@ -43,6 +46,7 @@ class Debuggee:
     def offer(self, channel: Channel) -> None:
         """A session's channel to carry this connection from now on."""
         self._channel = channel
+        self._ahead.reset()
         self._sessions += 1
         self._resumed = self._sessions > 1
         self._offered.set()
@@ -75,7 +79,6 @@ class Debuggee:
         """Messages from one session to the debuggee. True: that session died, another may
         come. False: its adapter hung up, and so do we."""
         assert channel is not None
-        loop = asyncio.get_running_loop()
         frames = DapReader()
         while True:
             data = await channel.read()
@@ -87,7 +90,10 @@ class Debuggee:
                 return channel.was_cut
             for body in frames.feed(data):
                 self._note_request(body)
-                await loop.sock_sendall(self._sock, frame(body))
+                moved = self._ahead.down(body)
+                await self._send(moved.to_debuggee)
+                if moved.to_session:
+                    await channel.write(_framed(moved.to_session))
 
     async def _read(self) -> None:
         """Messages from the debuggee; without a session they are only taken note of."""
@@ -99,19 +105,29 @@ class Debuggee:
                 if not data:
                     return
                 quick_ack(self._sock)
-                out = b"".join(self._pass_up(body) for body in frames.feed(data))
-                if out and self._channel is not None:
-                    await self._channel.write(out)
+                up: List[bytes] = []
+                down: List[bytes] = []
+                for body in frames.feed(data):
+                    moved = self._ahead.up(body) if self._channel else Moved([body], [])
+                    up += [out for one in moved.to_session for out in self._pass_up(one)]
+                    down += moved.to_debuggee
+                if up and self._channel is not None:
+                    await self._channel.write(_framed(up))
+                await self._send(down)
         except (OSError, DapError):
             return
 
-    def _pass_up(self, body: bytes) -> bytes:
+    async def _send(self, bodies: List[bytes]) -> None:
+        if bodies:
+            async with self._sending:
+                await asyncio.get_running_loop().sock_sendall(self._sock, _framed(bodies))
+
+    def _pass_up(self, body: bytes) -> List[bytes]:
         self._note_event(body)
-        out = frame(body)
         if self._resumed and self._is_configured(body):
             self._resumed = False
-            out += b"".join(frame(stopped) for stopped in self._stopped.values())
-        return out
+            return [body, *self._stopped.values()]
+        return [body]
 
     def _note_request(self, body: bytes) -> None:
         if self._resumed and b'"configurationDone"' in body:
@@ -200,3 +216,7 @@ class DebuggeeConnections:
         finally:
             self._live.remove(debuggee)
             on_end(debuggee.who)
+
+
+def _framed(bodies: List[bytes]) -> bytes:
+    return b"".join(map(frame, bodies))

@@ -20,6 +20,7 @@ from tunnelkit.agent.debug.fork_server_client import agent_path
 from tunnelkit.agent.debug.loop_log import LoopLog
 from tunnelkit.agent.debug.python_processes import start_time
 from tunnelkit.agent.debug.rank_support import DialedProcess, visitor
+from tunnelkit.agent.debug.standing import ask, is_standing
 from tunnelkit.agent.processes.dial_in import DialIn
 from tunnelkit.agent.processes.loop_run import LoopRun, spawn
 from tunnelkit.agent.processes.peer_process import identify, of_process
@@ -128,7 +129,7 @@ class Injection:
         try:
             self._dialin.open()
             self._become({"event": "starting", "pid": self.pid, "port": self._dialin.port})
-            hindrance = find_hindrance(self.pid, self.spec["python"]) or await self._inject(gone)
+            hindrance = await self._reach(gone)
             if hindrance is None:
                 await self._live(gone)
             else:
@@ -152,6 +153,15 @@ class Injection:
                 await self._gone()
         finally:
             self._dialin.close()
+
+    async def _reach(self, gone: "asyncio.Future[None]") -> Optional[Hindrance]:
+        if not is_standing(self.pid, of_process(self.pid).environ):
+            return find_hindrance(self.pid, self.spec["python"]) or await self._inject(gone)
+        self._knows_port = True
+        lent = self.spec.get("pythonpath")
+        port = self._dialin.port
+        ask(self.pid, {"agent": agent_path(), "port": port, "pythonpath": lent})
+        return None
 
     async def _inject(self, gone: "asyncio.Future[None]") -> Optional[Hindrance]:
         """Run the injector to its end; None if it may have worked."""

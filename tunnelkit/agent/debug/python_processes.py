@@ -6,6 +6,7 @@ import shutil
 from typing import TYPE_CHECKING, Collection, List, Mapping, Optional
 
 from tunnelkit.agent.debug.fork_server_client import agent_path
+from tunnelkit.agent.debug.standing import is_standing
 from tunnelkit.agent.processes import port_file
 from tunnelkit.agent.processes.peer_process import PeerProcess, of_process
 from tunnelkit.debuggee import python_command, ranks
@@ -33,9 +34,11 @@ def find(debugged: Collection[int], first: object = None) -> "List[PythonInfo]":
 
 
 def look(pid: int, debugged: Collection[int], first: object = None) -> "Optional[PythonInfo]":
-    """One process; None if there is no such one below this agent or the first node's."""
+    """One process; None if there is no such one below this agent or the first node's, and none
+    that stands at an exception in the job's own script."""
     identity = of_process(pid)
-    if identity.tag.partition(".")[0] not in (str(os.getpid()), str(first)):
+    stands = not identity.tag and is_standing(pid, identity.environ)
+    if not stands and identity.tag.partition(".")[0] not in (str(os.getpid()), str(first)):
         return None
     command = _words(pid)
     if not command:

@@ -74,6 +74,9 @@ def _first(paths: Iterator[str], reasons: List[str]) -> Optional[str]:
 
 
 def _known_to_all() -> Iterator[str]:
+    # Set by what has found a place for this agent, in a pod (session/agent/pod_script.py).
+    if "TK_PLACE" in os.environ:
+        yield os.environ["TK_PLACE"]
     for parent in _PARENTS:
         yield os.path.join(parent, f"tunnelkit-{os.getuid()}")
 

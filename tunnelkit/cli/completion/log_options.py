@@ -16,6 +16,13 @@ def stderr_option() -> Declaration:
     return typer.Option("--err", help="Of a job: stderr's file, if it has one of its own.")
 
 
+def log_file_option() -> Declaration:
+    """Return the option `--file`."""
+    return typer.Option(
+        "--file", metavar="FILE", help="Of a job: read this file of the login host as its log."
+    )
+
+
 def rank_lines_option() -> Declaration:
     """Return the option `--rank`."""
     return typer.Option("--rank", metavar="R", help="Only this rank's lines: srun -l labels them.")

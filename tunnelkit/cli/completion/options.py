@@ -55,12 +55,16 @@ def loop_id_option() -> Declaration:
 
 def link_option() -> Declaration:
     """Return the option `--link`."""
-    return typer.Option("--link", metavar="NAME", help="Which ssh: auto, openssh or paramiko.")
+    return typer.Option(
+        "--link", metavar="NAME", help="auto, openssh, paramiko; kubectl-proxy, kubectl-exec."
+    )
 
 
 def node_argument() -> Declaration:
     """Return the node of `tk up`."""
-    return typer.Argument(metavar="NODE", help="The node to ask for.", autocompletion=sources.nodes)
+    return typer.Argument(
+        metavar="NODE", help="The node to ask for, or the pod.", autocompletion=sources.nodes
+    )
 
 
 def own_node(declare: Callable[..., Declaration]) -> Declaration:
@@ -90,6 +94,20 @@ def attach_job_option() -> Declaration:
         metavar="ID",
         help="Use this running job of yours; tk down does not end it.",
         autocompletion=sources.jobs,
+    )
+
+
+def selector_option() -> Declaration:
+    """Return the option `--selector`."""
+    return typer.Option(
+        "--selector", "-l", metavar="LABELS", help="Kubernetes: all pods with these labels."
+    )
+
+
+def container_option() -> Declaration:
+    """Return the option `--container`."""
+    return typer.Option(
+        "--container", "-c", metavar="NAME", help="Kubernetes: another container than the default."
     )
 
 

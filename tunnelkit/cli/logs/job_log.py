@@ -36,6 +36,7 @@ class JobLogOptions:
     as_json: bool
     profile: str | None
     login: str | None
+    file: str = ""
 
     @property
     def place_only(self) -> bool:
@@ -176,6 +177,7 @@ async def _by_session(paths: SessionPaths, options: JobLogOptions) -> AsyncGener
 
     stream = JobLogStream(
         job=options.job,
+        file=options.file,
         err=options.err,
         follow=options.follow,
         place_only=options.place_only,
@@ -209,7 +211,7 @@ async def _by_own_link(options: JobLogOptions) -> AsyncGenerator[Event]:
     prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
     chosen = settings(profile=options.profile, cluster__login=options.login)
     request = LogRequest(
-        WantedLog(options.job, options.err),
+        WantedLog(options.job, options.err, file=options.file),
         follow=options.follow,
         place_only=options.place_only,
         lines=options.lines,

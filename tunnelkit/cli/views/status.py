@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from tunnelkit import __version__
+from tunnelkit.cli.terminal import kept_notice
 from tunnelkit.cli.terminal.context import find_session
 from tunnelkit.cli.terminal.output import paint, say
 from tunnelkit.session.runtime.blocking_client import ask
@@ -25,7 +26,8 @@ _NAMED = 3
 def show_status(*, as_json: bool = False) -> None:
     """Print what is up. Raises NoSessionError if nothing is."""
     status = ask(find_session(), Status())
-    say(json.dumps(status, indent=2) if as_json else "\n".join(lines(status)))
+    kept = [] if as_json else [f"kept     {line}" for line in kept_notice.lines()]
+    say(json.dumps(status, indent=2) if as_json else "\n".join([*lines(status), *kept]))
 
 
 def lines(status: SessionStatus) -> list[str]:

@@ -17,6 +17,7 @@ Sans-IO: bytes of both directions in, bytes out. Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Protocol
 
 from tunnelkit.debug.dap.breakpoint_union import BreakpointUnion, Merged
 from tunnelkit.debug.dap.exception_filters import ExceptionFilters
@@ -57,6 +58,26 @@ def _nobody(event: Message) -> None:
     pass
 
 
+class Below(Protocol):
+    """A layer between the connection and the debuggee, which may answer in its place."""
+
+    def down(self, data: bytes) -> bytes:
+        """Take bytes for the debuggee; return those to send."""
+        ...
+
+    def up(self, data: bytes) -> bytes:
+        """Take bytes of the debuggee, b"" for none; return those for the connection."""
+        ...
+
+
+class _Nothing:
+    def down(self, data: bytes) -> bytes:
+        return data
+
+    def up(self, data: bytes) -> bytes:
+        return data
+
+
 class SharedConnection:
     """The connection of one debuggee.
 
@@ -64,10 +85,14 @@ class SharedConnection:
     the bytes are no DAP or a message is too long. first: the number of tk's first request; another
     one for each session, as a debuggee may yet answer the one before. on_event: called with
     `stopped`, `continued` and `exited`, and while `watched` with each event that consoles see.
+    After `from_adapter` there may be answers for the adapter: `from_debuggee(b"")` returns them.
     """
 
     def __init__(
-        self, first: int = FIRST_SEQ, on_event: Callable[[Message], None] = _nobody
+        self,
+        first: int = FIRST_SEQ,
+        on_event: Callable[[Message], None] = _nobody,
+        below: Below | None = None,
     ) -> None:
         self.watched = False
         self.has_adapter = True
@@ -76,6 +101,7 @@ class SharedConnection:
         #: A client has let the program begin.
         self.configured = False
         self._on_event = on_event
+        self._below = below or _Nothing()
         self._seq = max(first, FIRST_SEQ)
         self._asked: dict[int, OnAnswer] = {}
         #: What tk's evaluations without an answer evaluate.
@@ -131,7 +157,7 @@ class SharedConnection:
             "arguments": arguments,
         }
         self._to_debuggee += frame(dump(request))
-        return self._take_waiting()
+        return self._below.down(self._take_waiting())
 
     def set_breakpoints(
         self, client: Hashable, path: str, breakpoints: Sequence[Message], on_answer: OnAnswer
@@ -168,7 +194,7 @@ class SharedConnection:
 
     def from_adapter(self, data: bytes) -> bytes:
         """Take bytes of the adapter; return those for the debuggee."""
-        return self._adapter.feed(data) + self._take_waiting()
+        return self._below.down(self._adapter.feed(data) + self._take_waiting())
 
     def _take_waiting(self) -> bytes:
         if not self._adapter.between_messages:
@@ -237,7 +263,7 @@ class SharedConnection:
 
     def from_debuggee(self, data: bytes) -> bytes:
         """Take bytes of the debuggee; return those for the adapter."""
-        out = self._debuggee.feed(data)
+        out = self._debuggee.feed(self._below.up(data))
         if self._to_adapter and self._debuggee.between_messages:
             out, self._to_adapter = out + self._to_adapter, b""
         return out

@@ -112,7 +112,8 @@ _SYSTEM = (
         "quota-full",
         Actor.YOU,
         "A disk quota is used up.",
-        "Error 122 (EDQUOT) in the exception or as the log's end.",
+        "Error 122 (EDQUOT), or 28 with a quota that is used up, in the exception or as the log's "
+        "end; quota and `lfs quota` are asked now, and give the figures.",
         "Delete or move files, or ask for more.",
     ),
     _code(

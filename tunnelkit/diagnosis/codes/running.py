@@ -10,20 +10,32 @@ RUNNING = (
         "at-breakpoint",
         Stage.RUNNING,
         Actor.YOU,
-        "A debugger holds the program: at a breakpoint, a step, a pause or an uncaught exception, "
-        "or until an editor connects. It does not hang.",
+        "A debugger holds the program: at a breakpoint, a step, a pause or an uncaught exception. "
+        "It does not hang.",
         "The session's debugger says so (proven); or py-spy finds the main thread in the "
         "debugger's own waiting function (likely). Where neither could be asked, and debugpy is "
         "loaded in a process that stands still, it is not known whether that hangs (unknown).",
         "Let it go on in the editor or console that debugs it: F5, `tk console`, `tk loop`.",
     ),
     Code(
+        "waits-for-editor",
+        Stage.RUNNING,
+        Actor.YOU,
+        "The program waits until an editor connects, and only then goes on: a loop of tk that is "
+        "armed, `debugpy --wait-for-client`, `debugpy.wait_for_client()`. It does not hang.",
+        "The session's debugger says so (proven); or py-spy finds the main thread in debugpy's "
+        "waiting function, or debugpy was started to wait and nobody has connected to its port "
+        "(both: likely). Nothing else of the job runs.",
+        "Press F5, or connect the editor; a program that is to run without one needs no "
+        "`--wait-for-client`.",
+    ),
+    Code(
         "waits-for-input",
         Stage.RUNNING,
         Actor.YOU,
         "The program waits for a line of input: a prompt of pdb, `input()`, a read of stdin.",
-        "Nothing of the job runs, and a main thread is in read(2) of descriptor 0, which no other "
-        "program of the job writes.",
+        "Nothing of the job runs, and a main thread is in read(2) of descriptor 0 or waits for it "
+        "alone in select(2), as readline does; no other program of the job writes it.",
         "Answer it where it was started; give a job that is to read nothing `</dev/null`.",
     ),
     Code(
@@ -47,6 +59,16 @@ RUNNING = (
         "(likely). A slow file system still completes some: that is `storage-slow`.",
         "Tell the administrator. The program goes on once the storage answers. Else end the job "
         "and leave that node out.",
+    ),
+    Code(
+        "storage-full",
+        Stage.RUNNING,
+        Actor.YOU,
+        "The job runs, and can't write any more: a file system is full, or a quota is used up.",
+        "`statvfs` on the node finds no room or no inodes where the job has a file open for "
+        "writing; or df, quota or `lfs quota` on the login host find none where its log goes. A "
+        "full file system that the job only reads is no finding.",
+        "Delete or move files, or write elsewhere. A quota may also be one of a group or project.",
     ),
     Code(
         "hang",

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from tunnelkit.diagnosis.ended.case import Case
 from tunnelkit.diagnosis.ended.memory import victim_words
-from tunnelkit.diagnosis.ended.words import KILL, TERM, clock, ended_by, signal_name, size
+from tunnelkit.diagnosis.ended.words import KILL, TERM, clock, ended_by, signal_name
 from tunnelkit.diagnosis.evidence.box import BoxView, ProcessEnd, SignalSeen
+from tunnelkit.diagnosis.sizes import size
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
 _SOURCE = "black box"

@@ -97,8 +97,15 @@ class Case:
     failed_steps: tuple[FailedStep, ...]
 
     @property
+    def log_alone(self) -> bool:
+        """True if nothing but a log is left of the job."""
+        return self.job is None and self.box is None and bool(self.text.strip())
+
+    @property
     def failed(self) -> bool:
-        """True if the job, or a step of it, is known to have failed."""
+        """True if the job, or a step of it, is known to have failed; a log alone is read as if."""
+        if self.log_alone:
+            return True
         bad = self.state not in ("", "COMPLETED", "F", "X", "C", "E", "COMPLETING")
         return bad or self.exit.bad or bool(self.failed_steps)
 
@@ -127,7 +134,7 @@ class Case:
         """Return the scheduler's record of the end, as evidence."""
         job = self.job
         if job is None:
-            return Evidence("no record", "the scheduler")
+            return self._box_record() or Evidence("no record", "the scheduler")
         words = [job.native_state]
         if job.exit_code is not None:
             words.append(f"exit code {job.exit_code}:{job.signal or 0}")
@@ -136,6 +143,13 @@ class Case:
         if self.ran_s is not None:
             words.append(f"after {clock(self.ran_s)}")
         return Evidence(", ".join(words), "the scheduler's record", time_s=job.end_s)
+
+    def _box_record(self) -> Evidence | None:
+        box = self.box
+        if box is None or not self.exit.bad:
+            return None
+        text = f"the scheduler has no record; the job's script ended {self.exit}"
+        return Evidence(text, "black box", time_s=box.ended_s)
 
     def last_line(self) -> str:
         """Return the last line of the log that the program wrote; "" if there is none."""
@@ -167,7 +181,7 @@ def make_case(job: JobView | None, end: EndView, now_s: float, box: BoxView | No
     text = "\n".join(lines)
     words = job.native_state.upper().split() if job is not None else []
     state = words[0].rstrip("+") if words else ""
-    ended = exit_of(job)
+    ended = exit_of(job) if job is not None or box is None else _exit_by_box(box)
     return Case(
         job=job,
         end=end,
@@ -196,6 +210,17 @@ def exit_of(job: JobView | None) -> Exit:
         return Exit(code, code - _PBS_SIGNAL)
     if _SHELL_SIGNAL < code <= _SHELL_SIGNAL + _MOST_SIGNAL:
         return Exit(code, code - _SHELL_SIGNAL, by_shell=True)
+    return Exit(code)
+
+
+def _exit_by_box(box: BoxView) -> Exit:
+    """Return how the script ended, as the box saw it; unknown if it only held tk's agent."""
+    code, first = box.agent_code, box.first_failure
+    if box.holds_agent or code is None:
+        return Exit()
+    if _SHELL_SIGNAL < code <= _SHELL_SIGNAL + _MOST_SIGNAL:
+        by_program = first is not None and first.signal is None
+        return Exit(code, None if by_program else code - _SHELL_SIGNAL, by_shell=True)
     return Exit(code)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tunnelkit.diagnosis.ended.case import Case, black_box
 from tunnelkit.diagnosis.ended.exceptions import one_line
-from tunnelkit.diagnosis.ended.words import clock, memory_option, size
+from tunnelkit.diagnosis.ended.words import clock, memory_option
+from tunnelkit.diagnosis.sizes import size
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
 #: Below it there is no word on efficiency.
@@ -70,7 +71,7 @@ def not_on_record(case: Case) -> Verdict | None:
     if case.failure is not None:
         seen.append(Evidence(one_line(case.failure), "log", "seen"))
     if case.job is None:
-        left = "only its log is left" if seen else "nor is its log where tk looks"
+        left = "only its log is left" if case.text.strip() else "nor is its log where tk looks"
         return Verdict(
             "no-record",
             f"is not on record any more, {left}",

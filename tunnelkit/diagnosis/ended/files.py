@@ -5,8 +5,8 @@ from __future__ import annotations
 from tunnelkit.diagnosis.ended.case import Case
 from tunnelkit.diagnosis.ended.exceptions import certainty_of, last_hit, source_lines
 from tunnelkit.diagnosis.ended.log.marks import Hit
-from tunnelkit.diagnosis.ended.words import size
-from tunnelkit.diagnosis.evidence.end import RoomView
+from tunnelkit.diagnosis.evidence.storage import RoomView
+from tunnelkit.diagnosis.storage import full_quota, quota_lines, seen_room, used_of
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
 _DU = NextStep("what takes the room", "tk run sh -c 'du -xh -d1 . | sort -h | tail'")
@@ -48,14 +48,19 @@ def files(case: Case) -> Verdict | None:
     path = hit.group("path")
     room = _room(case, path)
     code = _code(hit, path, room)
+    quota = full_quota(case.end.quotas, room) if code in ("quota-full", "disk-full") else None
+    # A server may say "no space" for a quota.
+    code = "quota-full" if quota is not None else code
     because = [Evidence(hit.text[:200], "log"), case.record()]
     if room is not None:
-        because.insert(1, _seen(room))
+        because.insert(1, seen_room(room))
+    because[1:1] = quota_lines(case.end.quotas, room)
     if found is not None:
         because[1:1] = source_lines(found)
     where = f": {path}" if path else ""
     sentence = "all its inodes are used" if code == "inodes-full" else hit.sentence
     sentence = "/dev/shm of the node is full" if code == "shm-full" else sentence
+    sentence = used_of(quota, room) if quota is not None else sentence
     return Verdict(
         code,
         f"failed: {sentence}{where}",
@@ -87,12 +92,3 @@ def _room(case: Case, path: str) -> RoomView | None:
 
 def _of_node(path: str) -> bool:
     return any(path == one or path.startswith(one + "/") for one in _NODES_OWN)
-
-
-def _seen(room: RoomView) -> Evidence:
-    inodes = f", inodes {room.inodes_used:.0%}" if room.inodes_used is not None else ""
-    text = (
-        f"{room.mounted_on}: {size(room.free_bytes)} free of {size(room.size_bytes)}"
-        f" ({room.used:.0%} used{inodes})"
-    )
-    return Evidence(text, "df on the login host, now", "now")

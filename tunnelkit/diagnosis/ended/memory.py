@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tunnelkit.diagnosis.ended.case import OOM_CODE, Case, script_name
-from tunnelkit.diagnosis.ended.words import KILL, memory_option, size
+from tunnelkit.diagnosis.ended.words import KILL, memory_option
 from tunnelkit.diagnosis.evidence.box import BoxView, MemoryLevel, ProcessEnd
+from tunnelkit.diagnosis.sizes import size
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
 _PBS_MEMORY = (-27, -26)

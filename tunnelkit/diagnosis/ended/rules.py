@@ -22,7 +22,7 @@ from tunnelkit.diagnosis.ended.time_limit import time_limit
 from tunnelkit.diagnosis.evidence.box import BoxView
 from tunnelkit.diagnosis.evidence.end import EndView
 from tunnelkit.diagnosis.evidence.job import JobView
-from tunnelkit.diagnosis.verdict import Evidence, Verdict
+from tunnelkit.diagnosis.verdict import Certainty, Evidence, Verdict
 
 Rule = Callable[[Case], Verdict | None]
 
@@ -69,6 +69,28 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+#: A log alone tells no more than these; without an exit code it proves nothing.
+LOG_RULES = (
+    recorded,
+    ended_by_scheduler,
+    time_limit,
+    cancelled,
+    not_started,
+    gpu_memory,
+    build_mismatch,
+    first_rank_signalled,
+    collective,
+    worker,
+    files,
+    not_there,
+    exception,
+    crashed,
+    set_up,
+    shell,
+    not_on_record,
+)
+
+
 def judge_end(
     job: JobView | None, end: EndView, now_s: float, box: BoxView | None = None
 ) -> tuple[Verdict, ...]:
@@ -76,7 +98,10 @@ def judge_end(
 
     A second verdict says that the script hid the failure."""
     case = make_case(job, end, now_s, at_the_end(box))
-    first = next(found for rule in RULES if (found := rule(case)) is not None)
+    rules = LOG_RULES if case.log_alone else RULES
+    first = next(found for rule in rules if (found := rule(case)) is not None)
+    if case.log_alone and first.certainty is Certainty.PROVEN:
+        first = replace(first, certainty=Certainty.LIKELY)
     first = replace(first, because=(*first.because, *earlier(box)))
     first = _with_restarts(first, case)
     hidden = hidden_step(case)

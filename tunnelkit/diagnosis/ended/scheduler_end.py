@@ -68,12 +68,13 @@ def cancelled(case: Case) -> Verdict | None:
     """Rule 7: by a user. A step's CANCELLED only means that a signal ended it."""
     comment = (case.job.reason or "") if case.job is not None else ""
     by_pbs = _PBS_BY.search(comment)
-    if case.state != "CANCELLED" and not by_pbs:
+    hit = case.hit("ended-by-slurm")
+    in_log = case.log_alone and hit is not None and hit.group("what") == "JOB"
+    if case.state != "CANCELLED" and not by_pbs and not (in_log and hit and not hit.group("why")):
         return None
     who = f" by {by_pbs[1]}" if by_pbs else _who(case)
     never = case.job is not None and case.job.start_s is None
     because = [case.record()]
-    hit = case.hit("ended-by-slurm")
     if hit is not None:
         because.append(Evidence(hit.text[:200], "log"))
     if case.failure is not None:

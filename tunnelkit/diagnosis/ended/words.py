@@ -54,16 +54,6 @@ def ended_by(seen: SignalSeen, own_uid: int | None) -> str:
     return f"was ended by {signal} from {who}" + (f" ({name})" if name else "")
 
 
-def size(size_bytes: float) -> str:
-    """Return `63.8 GB`; the units are Slurm's, powers of 1024."""
-    for unit in ("bytes", "KB", "MB", "GB"):
-        if abs(size_bytes) < 1024 or unit == "GB":
-            break
-        size_bytes /= 1024
-    text = f"{size_bytes:.0f}" if unit == "bytes" or size_bytes >= 100 else f"{size_bytes:.1f}"
-    return f"{text.removesuffix('.0')} {unit}"
-
-
 def memory_option(size_bytes: float) -> str:
     """Return the value for --mem that is at least so much: `80G`, `900M`."""
     mega = int(-(-size_bytes // (1 << 20)))

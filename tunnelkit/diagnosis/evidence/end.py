@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tunnelkit.diagnosis.evidence.box import BoxView
+from tunnelkit.diagnosis.evidence.storage import QuotaView, RoomView
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +43,13 @@ class LogView:
 
 
 @dataclass(frozen=True, slots=True)
-class RoomView:
-    """A file system as the login host sees it now, at `path`. used: 0 to 1."""
-
-    path: str
-    mounted_on: str
-    size_bytes: int
-    free_bytes: int
-    used: float
-    inodes_used: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class EndView:
     """All that was read about a job's end.
 
     job: the accounting's row of the job's last run. earlier: its rows of the runs before, the
     oldest first. users: name by uid. own_uid: of the user who asks. boxes: of all its runs and
-    nodes. missing: what did not answer, and why.
+    nodes. quotas: of this user, where a message of his log names one or a full disk. missing: what
+    did not answer, and why.
     """
 
     steps: tuple[StepView, ...] = ()
@@ -68,6 +58,7 @@ class EndView:
     job: StepView | None = None
     earlier: tuple[StepView, ...] = ()
     rooms: tuple[RoomView, ...] = ()
+    quotas: tuple[QuotaView, ...] = ()
     users: tuple[tuple[int, str], ...] = ()
     own_uid: int | None = None
     boxes: tuple[BoxView, ...] = ()

@@ -57,7 +57,8 @@ class ProcessView:
     """One process. run, wait: of all its threads, in CPUs; children: of children that ended.
     wanting: threads that want a CPU for half of the time. cpus: those that it may use. mounts:
     where it has files. pids: its number in each namespace. debugger: `debugpy`, if it is loaded
-    in a process that does not run."""
+    in a process that does not run. lacks_client: it was to wait for an editor, and none has
+    connected. stdin: `terminal`, `pipe`, or "" for anything else."""
 
     pid: int
     parent: int = 0
@@ -77,6 +78,8 @@ class ProcessView:
     cpus: frozenset[int] = frozenset()
     traced: bool = False
     debugger: str = ""
+    lacks_client: bool = False
+    stdin: str = ""
     pids: tuple[int, ...] = ()
     io: IoView | None = None
     is_new: bool = False
@@ -120,7 +123,8 @@ class NfsView:
 @dataclass(frozen=True, slots=True)
 class PlaceView:
     """A file system where the job has files. answers: statvfs came back within 3 s. ops:
-    operations that it completed; None where nothing counts them."""
+    operations that it completed; None where nothing counts them. written: files are open there
+    for writing. size, free: in bytes; files: inodes, 0 where they are not counted."""
 
     path: str
     kind: str
@@ -129,6 +133,18 @@ class PlaceView:
     ops: int | None = None
     error: str = ""
     nfs: NfsView | None = None
+    written: bool = False
+    size_bytes: int = 0
+    free_bytes: int = 0
+    files: int = 0
+    files_free: int = 0
+
+    @property
+    def full(self) -> bool:
+        """True if an ordinary user can write nothing more."""
+        return (self.size_bytes > 0 and not self.free_bytes) or (
+            self.files > 0 and not self.files_free
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +255,8 @@ def _process(one: Fields) -> ProcessView:
         cpus=cpu_set(one.text("cpus_allowed")),
         traced=one.flag("traced"),
         debugger=one.text("debugger"),
+        lacks_client=one.flag("lacks_client"),
+        stdin=one.text("stdin"),
         pids=tuple(int(pid) for pid in one.numbers("nspid")[:32]),
         io=_io(one.inner("io")) if one.has("io") else None,
         is_new=one.flag("is_new"),
@@ -308,6 +326,11 @@ def _place(one: Fields) -> PlaceView:
         )
         if one.has("nfs")
         else None,
+        one.flag("written"),
+        one.whole("size_bytes"),
+        one.whole("free_bytes"),
+        one.whole("files"),
+        one.whole("files_free"),
     )
 
 

@@ -15,28 +15,61 @@ _WORDS = {
     Held.FAILED: "is kept by the debugger at an uncaught exception",
     Held.WAITING: "waits for an editor before its program goes on",
 }
+_STOPPED = frozenset({Held.STOPPED, Held.FAILED})
 _MOST_LINES = 4
 
 
 def at_breakpoint(look: Look) -> Verdict | None:
-    """A debugger holds a process: proven by that debugger, likely by the stack.
+    """A debugger holds a process: proven by that debugger, likely by the stack."""
+    return _held(look, "at-breakpoint", [one for one in look.stacks if one.held in _STOPPED])
 
-    One that waits for an editor is of interest only if nothing else runs."""
-    busy = look.run > STANDS
-    found = [one for one in look.stacks if one.held is not Held.NOT]
-    found = [one for one in found if not (busy and one.held is Held.WAITING)]
-    found.sort(key=lambda one: one.held is Held.WAITING)
+
+def waits_for_editor(look: Look) -> Verdict | None:
+    """A program waits for an editor before it goes on, and nothing else of the job runs."""
+    if look.run > STANDS:
+        return None
+    held = [one for one in look.stacks if one.held is Held.WAITING]
+    return _held(look, "waits-for-editor", held) or _lacks_client(look)
+
+
+def _held(look: Look, code: str, found: list[StackView]) -> Verdict | None:
     if not found:
         return None
     first = found[0]
     more = f"; so do {len(found) - 1} more processes" if len(found) > 1 else ""
     proven = all(one.source != "py-spy" for one in found)
     return Verdict(
-        "at-breakpoint",
+        code,
         f"does not hang: {_line(look, first)}{more}",
         Certainty.PROVEN if proven else Certainty.LIKELY,
         tuple(Evidence(_line(look, one), one.source) for one in found[:_MOST_LINES]),
         next_steps=(_next_step(first),),
+    )
+
+
+def _lacks_client(look: Look) -> Verdict | None:
+    """No stack was read: debugpy was told to wait for a client, and has none."""
+    found = [
+        (window, one)
+        for window, one in look.leaves()
+        if one.lacks_client and look.stack_of(window, one) is None
+    ]
+    if not found:
+        return None
+    window, one = found[0]
+    more = f"; so do {len(found) - 1} more processes" if len(found) > 1 else ""
+    return Verdict(
+        "waits-for-editor",
+        f"does not hang: {look.who(window, one)} {_WORDS[Held.WAITING]}{more}",
+        Certainty.LIKELY,
+        (
+            Evidence("it was started with debugpy --wait-for-client", "/proc/PID/cmdline"),
+            Evidence("nobody has connected to the port where debugpy listens", "/proc/net/tcp"),
+        ),
+        next_steps=(
+            NextStep(f"connect the editor to that port, on {window.node}"),
+            NextStep("or have tk make the way to it, in a session", "tk loop python train.py"),
+        ),
     )
 
 
@@ -85,12 +118,13 @@ def waits_for_input(look: Look) -> Verdict | None:
         return None
     window, one = found[0]
     stack = look.stack_of(window, one)
+    source = {"terminal": "its terminal", "pipe": "its stdin, a pipe"}.get(one.stdin, "its stdin")
     return Verdict(
         "waits-for-input",
-        f"waits for a line of input: {look.who(window, one)} reads its stdin"
+        f"waits for a line of input: {look.who(window, one)} reads {source}"
         f"{_at(look, stack) if stack else ''}",
         Certainty.LIKELY,
-        (Evidence("its main thread is in read(0, ...)", "/proc/PID/syscall"),),
+        (_reading(window, one),),
         next_steps=(
             NextStep("answer it where it was started (a prompt of pdb, input())"),
             NextStep("a job without a terminal gets no input: give it </dev/null"),
@@ -110,10 +144,17 @@ def _reads_input(look: Look, window: NodeWindow, one: ProcessView) -> bool:
     writers = {parent.pid for where, parent in look.programs() if where is window}
     return (
         thread is not None
-        and thread.waits_for == "stdin"
+        and thread.waits_for in ("stdin", "terminal")
         and one.run + one.children <= STANDS
-        and one.parent not in writers
+        and (one.stdin == "terminal" or one.parent not in writers)
     )
+
+
+def _reading(window: NodeWindow, one: ProcessView) -> Evidence:
+    thread = main_thread(window, one)
+    if thread is not None and thread.waits_for == "terminal":
+        return Evidence("its main thread is in the terminal's driver", "/proc/PID/wchan")
+    return Evidence("its main thread reads descriptor 0, or waits for it", "/proc/PID/syscall")
 
 
 def _at(look: Look, stack: StackView) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.diagnosis.evidence.stacks import StackView
+from tunnelkit.diagnosis.evidence.storage import NO_STORAGE, StorageView
 from tunnelkit.diagnosis.evidence.window import (
     GpuView,
     NodeWindow,
@@ -54,11 +55,13 @@ class CpuGroup:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A job, the windows of its nodes, and the stacks of processes that stand still."""
+    """A job, the windows of its nodes, the stacks of processes that stand still, and the file
+    system of its log."""
 
     job: JobView
     windows: tuple[NodeWindow, ...]
     stacks: tuple[StackView, ...] = ()
+    storage: StorageView = NO_STORAGE
 
     def stack_of(self, window: NodeWindow, one: ProcessView) -> StackView | None:
         """Return the Python stack of a process; None if it was not read."""
@@ -143,7 +146,7 @@ class Look:
             if mine:
                 threads = tuple(one for one in window.threads if one.pid in pids)
                 windows.append(replace(window, processes=mine, threads=threads))
-        return Look(self.job, tuple(windows), self.stacks)
+        return Look(self.job, tuple(windows), self.stacks, self.storage)
 
 
 def main_thread(window: NodeWindow, one: ProcessView) -> ThreadView | None:

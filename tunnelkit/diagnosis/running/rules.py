@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.diagnosis.evidence.stacks import StackView, by_debugger
+from tunnelkit.diagnosis.evidence.storage import NO_STORAGE, StorageView
 from tunnelkit.diagnosis.evidence.window import NodeWindow
-from tunnelkit.diagnosis.running import cpus, debugged, gpus, ranks, still, storage
+from tunnelkit.diagnosis.running import cpus, debugged, full, gpus, ranks, still
+from tunnelkit.diagnosis.running import storage as slow_storage
 from tunnelkit.diagnosis.running.look import Look, percent
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
@@ -36,17 +38,19 @@ _LACKS_CPU = frozenset({"too-many-threads", "neighbours", "one-thread", "gpu-wai
 
 QUESTIONS = (
     Question("at-breakpoint", "", debugged.at_breakpoint, _HELD),
+    Question("waits-for-editor", "", debugged.waits_for_editor, _STANDS),
     Question("stopped", "stopped", still.stopped, _STANDS),
     Question("storage-gone", "storage gone", still.storage_gone, _STANDS),
+    Question("storage-full", "full disks", full.storage_full),
     Question("hang", "hang", still.hang, _STANDS),
     Question("throttled", "CPU quota", cpus.throttled, _LACKS_CPU),
     Question("too-many-threads", "threads", cpus.too_many_threads, _LACKS_CPU),
     Question("neighbours", "neighbours", cpus.neighbours, _LACKS_CPU),
-    Question("swap", "swap", storage.swap, frozenset({"storage-slow", "gpu-waits-for-data"})),
+    Question("swap", "swap", slow_storage.swap, frozenset({"storage-slow", "gpu-waits-for-data"})),
     Question(
         "storage-slow",
         "storage",
-        storage.storage_slow,
+        slow_storage.storage_slow,
         frozenset({"gpu-waits-for-data", "one-thread"}),
     ),
     Question(
@@ -64,13 +68,20 @@ _MOST_STACKS = 64
 
 
 def judge_running(
-    job: JobView, windows: Sequence[NodeWindow], now_s: float, stacks: Sequence[StackView] = ()
+    job: JobView,
+    windows: Sequence[NodeWindow],
+    now_s: float,
+    stacks: Sequence[StackView] = (),
+    storage: StorageView = NO_STORAGE,
 ) -> tuple[Verdict, ...]:
-    """Return what holds a running job back, at most two verdicts. now_s: as in other rooms."""
-    look = Look(job, tuple(windows), tuple(by_debugger(one) for one in stacks))
+    """Return what holds a running job back, at most two verdicts. now_s: as in other rooms.
+
+    storage: of its log, as the login host sees it."""
+    look = Look(job, tuple(windows), tuple(by_debugger(one) for one in stacks), storage)
     if not look.windows and job.native_state != "SUSPENDED":
         return (Verdict("running", "runs", Certainty.UNKNOWN),)
-    found = None if debugged.at_breakpoint(look) else ranks.straggler(look)
+    held = debugged.at_breakpoint(look) or debugged.waits_for_editor(look)
+    found = None if held else ranks.straggler(look)
     if found is not None:
         rank, verdict = found
         causes, asked = _findings(look.only_rank(rank))

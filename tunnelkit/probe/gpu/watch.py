@@ -1,21 +1,33 @@
 """The GPUs of this node for a while, read in a child process."""
 
 import os
-from typing import Dict, List
+from typing import TYPE_CHECKING, Dict, List, Union
 
 from tunnelkit.probe import proc
 from tunnelkit.probe.child import Child
-from tunnelkit.probe.gpu.record import GpuRecord
+
+if TYPE_CHECKING:
+    from tunnelkit.probe.gpu.record import GpuRecord
 
 #: A driver that has not answered by then is sick.
 LIMIT_S = 3.0
 _PERIOD_S = 0.5
 _SMI_PERIOD_S = 3.0
+_DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia", "/sys/module/amdgpu")
+_LIBRARY = "libnvidia-ml.so.1"
 
 
-def start(seconds: float) -> Child:
+class NoGpus:
+    """In a child's place, on a node without a driver: a child and its imports cost CPU time."""
+
+    def answer(self, limit_s: float) -> object:
+        """Return that there is none."""
+        return none_seen("")
+
+
+def start(seconds: float) -> Union[Child, NoGpus]:
     """Start to read; the answer comes after that time."""
-    return Child(lambda: look(seconds))
+    return Child(lambda: look(seconds)) if _has_driver() else NoGpus()
 
 
 def none_seen(error: str) -> Dict[str, object]:
@@ -50,10 +62,22 @@ def look(seconds: float) -> Dict[str, object]:
     return {**none_seen(f"NVML: {failed}"), "code": failed.code}
 
 
+def _has_driver() -> bool:
+    """False if there is neither a device nor a library of any driver."""
+    if any(os.path.exists(place) for place in _DEVICES) or _on_path("nvidia-smi"):
+        return True
+    if any(name.startswith("card") for name in proc.names_in("/sys/class/drm")):
+        return True
+    places = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    if any(os.path.exists(f"{place}/{_LIBRARY}") for place in places if place):
+        return True
+    return _LIBRARY in proc.whole_text_of("/etc/ld.so.cache", 4 << 20)
+
+
 def _on_path(name: str) -> bool:
     places = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return any(os.access(f"{place}/{name}", os.X_OK) for place in places)
 
 
-def _found(source: str, gpus: List[GpuRecord]) -> Dict[str, object]:
+def _found(source: str, gpus: "List[GpuRecord]") -> Dict[str, object]:
     return {"source": source, "error": "", "gpus": [gpu.to_json() for gpu in gpus]}

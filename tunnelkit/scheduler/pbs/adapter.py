@@ -87,7 +87,9 @@ class Qstat(LoginPrograms):
 
     def batch_scripts(self) -> BatchScripts | None:
         """See `Scheduler.batch_scripts`."""
-        return None
+        from tunnelkit.scheduler.pbs.batch_scripts import PbsBatchScripts
+
+        return PbsBatchScripts(self._bin_dir, bin_dirs=self._bin_dirs)
 
     # -- submit -----------------------------------------------------------
 

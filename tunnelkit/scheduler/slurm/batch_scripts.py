@@ -12,7 +12,7 @@ from tunnelkit.scheduler.batch_scripts import OwnJob
 from tunnelkit.scheduler.slurm.job_id import check_job_id
 
 #: sbatch's short options with a value, which may be the next word.
-_SHORT_WITH_VALUE = frozenset("aAbBcCdDeFGiJLmMnNopqStwx")
+SHORT_WITH_VALUE = frozenset("aAbBcCdDeFGiJLmMnNopqStwx")
 #: With a value in the same word, or none.
 _SHORT_OPTIONAL = frozenset("kIs")
 #: Its long options without a value, or with one only after `=`. Those of no version are long ones
@@ -26,7 +26,7 @@ _LONG_FLAGS = frozenset(
         "use-min-nodes verbose version wait wrap",
     )
 )
-_LONG_WITH_VALUE = frozenset(
+LONG_WITH_VALUE = frozenset(
     re.split(
         " ",
         "account acctg-freq array batch bb bbf begin chdir cluster-constraint clusters comment "
@@ -61,9 +61,11 @@ _WAITS = re.compile(
 class SlurmBatchScripts(LoginPrograms):
     """See `BatchScripts`."""
 
+    kind = "slurm"
+
     def takes_next(self, option: str) -> bool:
         """See `BatchScripts.takes_next`."""
-        return _takes_next(option)
+        return takes_next(option)
 
     def header(self, script: bytes) -> bytes:
         """See `BatchScripts.header`. sbatch stops at the first line that is no comment."""
@@ -94,6 +96,9 @@ class SlurmBatchScripts(LoginPrograms):
                     hint="leave it out",
                 )
         return ["env", "-u", "SBATCH_WAIT", self._program("sbatch"), "--parsable", *options]
+
+    def check_args(self, args: Sequence[str]) -> None:
+        """See `BatchScripts.check_args`. sbatch gives it any."""
 
     def bin_dir(self) -> str:
         """See `BatchScripts.bin_dir`."""
@@ -132,28 +137,36 @@ class SlurmBatchScripts(LoginPrograms):
         return [OwnJob(job, "" if text == "(null)" else text) for job, text in found]
 
 
-def _takes_next(word: str) -> bool:
+def takes_next(word: str) -> bool:
+    """Return True if the word after this option is its value."""
     if word.startswith("--"):
         name, has_value, _ = word[2:].partition("=")
         if has_value or name in _LONG_FLAGS:
             return False
         # getopt takes the beginning of a name, too.
-        with_value = {one for one in _LONG_WITH_VALUE if one.startswith(name)}
+        with_value = {one for one in LONG_WITH_VALUE if one.startswith(name)}
         return name in with_value or (
             bool(with_value) and not any(one.startswith(name) for one in _LONG_FLAGS)
         )
     for at, letter in enumerate(word[1:], 2):
-        if letter in _SHORT_WITH_VALUE:
+        if letter in SHORT_WITH_VALUE:
             return at == len(word)
         if letter in _SHORT_OPTIONAL:
             return False
     return False
 
 
+def long_option(name: str) -> str:
+    """Return the long option that a name, or the beginning of one, stands for."""
+    known = _LONG_FLAGS | LONG_WITH_VALUE
+    meant = {one for one in known if one.startswith(name)} if name not in known else {name}
+    return meant.pop() if len(meant) == 1 else name
+
+
 def _refused(word: str) -> str | None:
     if word.startswith("--"):
         name = word[2:].partition("=")[0]
-        known = _LONG_FLAGS | _LONG_WITH_VALUE
+        known = _LONG_FLAGS | LONG_WITH_VALUE
         meant = {name} if name in known else {one for one in known if one.startswith(name)}
         return next((one for one in _REFUSED if name and meant == {one}), None)
     if not word.startswith("-"):
@@ -161,7 +174,7 @@ def _refused(word: str) -> str | None:
     for letter in word[1:]:
         if letter in _SHORT_REFUSED:
             return _SHORT_REFUSED[letter]
-        if letter in _SHORT_WITH_VALUE | _SHORT_OPTIONAL:
+        if letter in SHORT_WITH_VALUE | _SHORT_OPTIONAL:
             return None
     return None
 

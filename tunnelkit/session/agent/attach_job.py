@@ -63,6 +63,8 @@ def check_adoptable(job_id: str, status: JobStatus) -> None:
     if status.state is JobState.RUNNING and status.nodes:
         return
     why = status.explanation or status.reason or status.native_state or None
+    if "/" in job_id or job_id.startswith("-l"):
+        raise _no_pod(job_id, status, why)
     if status.state is JobState.PENDING:
         raise AllocationError(
             f"job {job_id} does not run yet",
@@ -77,6 +79,23 @@ def check_adoptable(job_id: str, status: JobStatus) -> None:
         f"there is no job {job_id} of yours",
         cause=why,
         hint="your jobs, on the login host: squeue --me (PBS: qstat -u $USER)",
+    )
+
+
+def _no_pod(job_id: str, status: JobStatus, why: str | None) -> AllocationError:
+    """Return the error for pods that can't be used now; their id has their kind in it."""
+    if status.state is JobState.PENDING:
+        return AllocationError(
+            f"{job_id} does not run yet", cause=why, hint=f"once it runs: tk up {job_id}"
+        )
+    if status.state is JobState.ENDED:
+        return AllocationError(
+            f"{job_id} is over", cause=why, hint="a pod of tk's own: tk up --image IMAGE"
+        )
+    return AllocationError(
+        f"there is no {job_id} in this namespace",
+        cause=why,
+        hint="`kubectl get pods` lists what is there; `tk config show` tells the namespace",
     )
 
 

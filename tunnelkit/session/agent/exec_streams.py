@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from tunnelkit.errors import TunnelkitError
+from tunnelkit.child_process import MOST_BYTES, MOST_ERROR_BYTES
+from tunnelkit.errors import ConnectionFailed, TimeoutExpired, TunnelkitError
 from tunnelkit.messages.agent_calls import EXEC_RESIZE, EXEC_SIGNAL, ExecResize
+from tunnelkit.model import Completed
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.agent.client import AgentClient
 from tunnelkit.session.agent.exec_relay import join, pump
+
+_PIECE_BYTES = 64 * 1024
 
 
 class ExecStreams:
@@ -21,6 +25,8 @@ class ExecStreams:
         self._agent = agent
         self._far_ids: dict[tuple[Mux, int], int] = {}
         self._stderr: dict[int, asyncio.Future[Channel]] = {}
+        #: Channels of `complete`, for their stderr.
+        self._own: set[int] = set()
 
     async def run(self, near_mux: Mux, near: Channel, header: dict[str, object]) -> None:
         """Start the process on the node and carry its streams until it ends."""
@@ -44,12 +50,51 @@ class ExecStreams:
     def stderr_opened(self, channel: Channel, header: dict[str, object]) -> None:
         """Accept the stderr channel that the agent opened for one of these processes."""
         far_id = header.get("for")
-        if isinstance(far_id, int) and far_id in self._far_ids.values():
+        is_known = far_id in self._own or far_id in self._far_ids.values()
+        if isinstance(far_id, int) and is_known:
             stderr = self._stderr_of(far_id)
             if not stderr.done():
                 stderr.set_result(channel)
                 return
         channel.abort({"error": "no such process"})
+
+    async def complete(self, argv: Sequence[str], *, stdin: bytes, timeout_s: float) -> Completed:
+        """Run a command on the node to its end, as `Link.run` does, without a stream of its own.
+
+        Raises ConnectionFailed if it can't be started, TimeoutExpired."""
+        far = self._agent().open({"type": "exec", "argv": list(argv), "env": {}})
+        self._own.add(far.id)
+        errors = asyncio.create_task(self._read_errors(far.id))
+        feeding = asyncio.create_task(_feed(far, stdin))
+        try:
+            async with asyncio.timeout(timeout_s):
+                out = await _read_all(far, MOST_BYTES)
+                detail = await far.closed()
+                stderr = await errors
+        except TimeoutError as error:
+            raise TimeoutExpired(
+                f"`{argv[0]}` on the node took more than {timeout_s:g} s",
+                hint="is it overloaded? `tk top` shows it",
+                transient=True,
+            ) from error
+        finally:
+            await cancel_all(errors, feeding)
+            self._own.discard(far.id)
+            self._stderr.pop(far.id, None)
+            if not far.is_over:
+                far.abort({"error": "no longer wanted"})
+        code = (detail or {}).get("code")
+        if not isinstance(code, int):
+            raise ConnectionFailed(
+                f"`{argv[0]}` on the node did not run to its end",
+                cause=str((detail or {}).get("error") or "a signal ended it")[:300],
+                transient=True,
+                hint="tk tries again; `tk status` shows the state",
+            )
+        return Completed(code, out, stderr)
+
+    async def _read_errors(self, far_id: int) -> bytes:
+        return await _read_all(await self._stderr_of(far_id), MOST_ERROR_BYTES)
 
     async def signal(self, mux: Mux, near_id: int, name: str) -> None:
         """Send a signal to the process's group on the node."""
@@ -72,3 +117,17 @@ class ExecStreams:
         sink = near_mux.open({"type": "stderr", "for": near.id})
         await pump(source, sink)
         sink.close()
+
+
+async def _feed(channel: Channel, data: bytes) -> None:
+    for at in range(0, len(data), _PIECE_BYTES):
+        await channel.write(data[at : at + _PIECE_BYTES])
+    channel.write_eof()
+
+
+async def _read_all(channel: Channel, most_bytes: int) -> bytes:
+    """Return what comes until the end; what is beyond the limit is dropped."""
+    found = bytearray()
+    while data := await channel.read():
+        found += data[: most_bytes - len(found)]
+    return bytes(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tunnelkit.config.schema import Settings
 from tunnelkit.errors import AllocationError
@@ -14,6 +15,9 @@ from tunnelkit.scheduler.base import Scheduler
 from tunnelkit.session.agent.attach_job import JobAttachment
 from tunnelkit.session.agent.install import Installed, install, starting
 from tunnelkit.session.backends.backend import Backend
+
+if TYPE_CHECKING:
+    from tunnelkit.session.agent.pod_agent import PodFacts
 
 Say = Callable[[str], None]
 
@@ -36,6 +40,8 @@ class AgentSetup:
     say: Say
     wait_link: Callable[[], Awaitable[None]]
     _installed: Installed | None = field(default=None, init=False)
+    #: True if a route has started an agent in a job that the user submitted.
+    started: bool = field(default=False, init=False)
 
     @property
     def installed(self) -> Installed:
@@ -52,8 +58,20 @@ class AgentSetup:
         wanted = self.settings.allocation.black_box and self.settings.cluster.scheduler != "none"
         return wanted and self.backend.shared_home
 
+    def learn(self, facts: PodFacts) -> None:
+        """Take what a route has found out, which brought the agent's files by itself."""
+        if self._installed is None and facts.gives:
+            names = ", ".join(facts.gives)
+            self.say(f"the pod lacks {names}: tk sets them for all that it starts there")
+        self._installed = facts.installed
+        self.started = self.started or not facts.ran
+
     async def install(self, node: str | None = None) -> None:
-        """Install the agent on the login host (or `node`). Raises AllocationError."""
+        """Install the agent on the login host (or `node`), unless the routes bring it.
+
+        Raises AllocationError."""
+        if self.backend.brings_agent:
+            return
         self._installed = await install(
             self.link, self.settings.cluster, node=node, probe=self._has_box
         )
@@ -99,6 +117,8 @@ class AgentSetup:
     def body(self, scheduler: Scheduler, name: str | None = None, *, per_job: bool = False) -> str:
         """Return the script that runs agent `name` in a job."""
         name, cluster = name or self.name, self.settings.cluster
+        if self.backend.job_body is not None:
+            return self.backend.job_body(self.settings, name)
         words = self.backend.serve_words(scheduler, self.settings, name, self._installed)
         if not self.backend.shared_home:
             agent = starting(cluster, *words, wait_s=_FILES_COME_S)

@@ -84,6 +84,8 @@ class AllocatedJob(Allocated):
         self.job_id, self.time_left_s = status.job_id, status.time_left_s
         self._job = job
         self._record = record
+        #: False once the agent has been reached: one that is gone then must not be started again.
+        self.may_start = job.foreign
         self._routes: Routes | None = None
 
     @property
@@ -95,6 +97,17 @@ class AllocatedJob(Allocated):
     def is_direct(self) -> bool:
         """See `Allocated.is_direct`."""
         return self.route == self._setup.backend.direct_route
+
+    async def leave(self) -> None:
+        """Remove tk's directory from the nodes, which go on without it. Raises TunnelkitError."""
+        setup = self._setup
+        if setup.backend.leave is None:
+            return
+        for node in self.nodes:
+            address = AgentAddress(
+                setup.link, self._job.scheduler, setup.settings, None, setup.name, self.job_id, node
+            )
+            await setup.backend.leave(address)
 
     async def has_agent(self) -> bool:
         """True if there is an agent in the job. Raises ConnectionFailed, AllocationError."""
@@ -129,6 +142,8 @@ class AllocatedJob(Allocated):
         setup, scheduler = self._setup, self._job.scheduler
         if scheduler.capabilities.agent_starts_peers:
             return None
+        if setup.backend.brings_agent:
+            return setup.name, 0  # the first stream starts it
         name, first = peer_name(setup.name, node), setup.status_file()
         if not self._job.foreign:
             first = job_script.status_of(first, self.job_id)
@@ -148,9 +163,12 @@ class AllocatedJob(Allocated):
             setup.link,
             self._job.scheduler,
             setup.settings,
-            setup.installed,
+            None if setup.backend.brings_agent else setup.installed,
             name,
             self.job_id,
             node,
+            learn=setup.learn if node == self.node else lambda facts: None,
+            may_start=lambda: self.may_start or node != self.node,
+            is_ours=not self._job.foreign,
         )
         return list(setup.backend.routes(address))

@@ -63,8 +63,13 @@ class AllocationManager:
         self.adopted = False
         #: True if the user's job does not run: no agent can be in it.
         self.nothing_there = False
-        #: True if tk started an agent in the user's job, and has to end it.
-        self.entered = False
+        self._entered = False
+
+    @property
+    def entered(self) -> bool:
+        """True if tk started an agent in the user's job, and has to end it."""
+        foreign = self.job is not None and self.job.foreign
+        return self._entered or (foreign and self.setup.started)
 
     # -- the cluster ------------------------------------------------------
 
@@ -99,6 +104,12 @@ class AllocationManager:
         await self.setup.wait_link()
         await self.setup.install(self.node if self.job is None else self.files_node)
 
+    async def leave(self) -> None:
+        """Remove tk's files from the nodes of a job that the user submitted, where they would
+        stay behind. Raises TunnelkitError."""
+        if self.job is not None and self.job.foreign and isinstance(self.allocated, AllocatedJob):
+            await self.allocated.leave()
+
     @property
     def node(self) -> str | None:
         """The node's name for the link; None if the login host is the node."""
@@ -123,6 +134,10 @@ class AllocationManager:
 
     async def run(self, command: Command) -> Completed:
         """Run a scheduler's command where it says. Raises ConnectionFailed, TimeoutExpired."""
+        ask_api = self.setup.backend.ask_api
+        if command.where is Where.API and ask_api is not None:
+            await self.setup.wait_link()
+            return await ask_api(self.setup.link, command)
         if command.where is Where.LAPTOP:
             return await run_child(command.argv, stdin=command.stdin, timeout_s=_ON_LAPTOP_S)
         await self.setup.wait_link()
@@ -149,7 +164,8 @@ class AllocationManager:
                     raise
                 self.adopted = False
                 continue
-            if allocated.job_id is not None:
+            if isinstance(allocated, AllocatedJob):
+                allocated.may_start = False
                 self._reached.add(allocated.job_id)
                 self._reached.keep_only([allocated.job_id])
             return
@@ -199,10 +215,12 @@ class AllocationManager:
     async def _adopt(self, job_id: str, node: str | None) -> Allocated:
         """Use a job that the user submitted, with an agent started in it."""
         allocated = await self.look_at(job_id, node)
-        if await allocated.has_agent():
+        if self.setup.backend.brings_agent:
+            self.setup.say(f"{job_id} adopted: it is yours, `tk down` leaves it")
+        elif await allocated.has_agent():
             self.setup.say(f"job {job_id}: the agent of an earlier session is there")
         else:
-            self.entered = True
+            self._entered = True
             await allocated.start_agent()
             self.setup.say(f"job {job_id} adopted: it is yours, `tk down` leaves it as it is")
         return allocated
@@ -244,6 +262,20 @@ class AllocationManager:
         if job is None or job.foreign or self.setup.settings.allocation.requeue:
             return False
         return await job.forget_if_over(no_agent and job.job_id in self._reached.ids())
+
+    def may_cancel(self, *, young: bool) -> bool:
+        """Return True if a failed `up` may end the job: this session submitted it, and it is young.
+
+        Of a job that the user submitted only the agent ends.
+        A job that was taken over, or that waited in the queue, is kept for the next `tk up`."""
+        if self.entered:
+            return True
+        return young and self.job is not None and self.job.submitted
+
+    def agent_changed(self, up: bool) -> None:
+        """Ask for the job now: the agent's link is up, or it is lost and the question is cheap."""
+        if self.job is not None and (up or self.setup.backend.ask_api is not None):
+            self.job.poke()
 
     async def fate(self, *, gone: bool = False) -> JobOutcome:
         """Ask the scheduler for the job's outcome. Raises SchedulerError.

@@ -4,29 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tunnelkit.config.schema import Settings
 from tunnelkit.link.base import Link, LinkKind, LinkSetup
-from tunnelkit.scheduler.base import Scheduler
+from tunnelkit.model import Completed
+from tunnelkit.scheduler.base import Command, Scheduler
 from tunnelkit.session.agent.install import Installed
 from tunnelkit.session.agent.routes import Route
 from tunnelkit.session.doctor.check import Check
+
+if TYPE_CHECKING:
+    from tunnelkit.session.agent.pod_agent import PodFacts
 
 
 @dataclass(frozen=True)
 class AgentAddress:
     """One agent in a job, and all that a route to it may need.
 
-    name: the agent's. job_id, node: where it runs. installed: the agent's files there.
+    name: the agent's. job_id, node: where it runs. installed: its files; None if the
+    backend's routes bring them, and call `learn`. may_start: returns True if a route may start the
+    agent; is_ours: the job is tk's own, and starts its agent itself.
     """
 
     link: Link
     scheduler: Scheduler
     settings: Settings
-    installed: Installed
+    installed: Installed | None
     name: str
     job_id: str
     node: str
+    learn: Callable[[PodFacts], None] = lambda facts: None
+    may_start: Callable[[], bool] = lambda: False
+    is_ours: bool = True
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,11 @@ class Backend:
     mirror's go there first, and commands without a node run there.
     shared_home: True if login host and nodes share tk's directory. Else the agent's files are sent
     to the first node once the job runs, and the scheduler alone keeps the job's answers and end.
+    brings_agent: True if the routes to an agent bring its files, and start it in a job that the
+    user submitted. job_body: then returns the body of a job of tk's own. ask_api: carries out a
+    command for the API server. leave: removes tk's directory from a node of a job that the user
+    submitted; mirrored files stay.
+    serves: True if it is the backend for these settings' cluster.
     direct_route: the route's name while the link itself reaches the node.
     forwards: True if a link on the direct route carries forwards; else they go over the wire.
     """
@@ -61,6 +76,11 @@ class Backend:
     shared_home: bool = True
     direct_route: str = "ssh"
     forwards: bool = True
+    serves: Callable[[Settings], bool] = lambda settings: not settings.cluster.is_kubernetes
+    brings_agent: bool = False
+    job_body: Callable[[Settings, str], str] | None = None
+    ask_api: Callable[[Link, Command], Awaitable[Completed]] | None = None
+    leave: Callable[[AgentAddress], Awaitable[None]] | None = None
 
     def make_link(self, settings: Settings, setup: LinkSetup) -> Link:
         """Return the link that the settings choose, not open yet. Raises as `LinkKind.make`."""

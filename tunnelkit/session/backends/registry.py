@@ -5,26 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tunnelkit.config.schema import Settings
-from tunnelkit.errors import TunnelkitError
+from tunnelkit.errors import ConfigError, TunnelkitError
 from tunnelkit.link.base import Link, LinkSetup
 from tunnelkit.session.backends.backend import Backend
+from tunnelkit.session.backends.kubernetes import KUBERNETES
 from tunnelkit.session.backends.ssh import SSH
 from tunnelkit.session.doctor.check import Check
 
 #: The first one is the default.
-BACKENDS = (SSH,)
+BACKENDS = (SSH, KUBERNETES)
 
 
 def choose(settings: Settings, backends: Sequence[Backend] = BACKENDS) -> Backend:
-    """Return the backend that has the link and the scheduler that the settings name.
+    """Return the backend of the settings' cluster that has the link and scheduler they name.
 
-    config/schema.py refuses other names before."""
+    config/schema.py refuses unknown names before. Raises ConfigError for a link or scheduler of
+    another sort of cluster."""
     link, scheduler = settings.cluster.link, settings.cluster.scheduler
     for backend in backends:
+        if not backend.serves(settings):
+            continue
         has_link = link == "auto" or link in [kind.name for kind in backend.links]
         if has_link and (scheduler in ("auto", "none") or scheduler in backend.schedulers):
             return backend
-    raise LookupError(f"no backend has link {link!r} and scheduler {scheduler!r}")
+    sort = "Kubernetes" if settings.cluster.is_kubernetes else "a cluster that ssh reaches"
+    raise ConfigError(
+        f"{sort} has no link {link!r} with scheduler {scheduler!r}",
+        hint="leave [cluster] link and scheduler out; `tk config show` tells where they are set",
+    )
 
 
 def make_link(settings: Settings, setup: LinkSetup) -> Link:

@@ -39,8 +39,9 @@ async def _find_scheduler(link: Link, settings: Settings) -> Scheduler | None:
 
 def _routes(to: AgentAddress) -> list[Route]:
     """Return the routes that `[cluster] node_ssh` allows."""
-    wanted = to.settings.cluster.node_ssh
-    attach = to.installed.argv("attach", to.name)
+    wanted, installed = to.settings.cluster.node_ssh, to.installed
+    assert installed is not None, "the login host has the agent's files"
+    attach = installed.argv("attach", to.name)
     by_ssh = LinkRoute(to.link, to.node, attach)
     if wanted == "yes":
         return [by_ssh]
@@ -48,10 +49,10 @@ def _routes(to: AgentAddress) -> list[Route]:
     if enter is not None:
         own: Route = SchedulerRoute(to.link, enter)
         return [own] if wanted == "no" else [by_ssh, own]
-    dial_in = ReverseRoute(to.link, to.installed, to.name, to.node)
+    dial_in = ReverseRoute(to.link, installed, to.name, to.node)
     if wanted == "no":
         return [dial_in]
-    return [by_ssh, LoginSshRoute(to.link, to.installed, to.node, attach), dial_in]
+    return [by_ssh, LoginSshRoute(to.link, installed, to.node, attach), dial_in]
 
 
 def _serve_words(

@@ -16,6 +16,7 @@ from tunnelkit.session.runtime import control_client
 from tunnelkit.session.runtime.control_calls import Status
 from tunnelkit.session.runtime.paths import session_paths
 
+_POD_HOME = "/tk"
 _ASK_HOME = r"""printf '%s\n' "$HOME" """
 
 
@@ -41,6 +42,10 @@ def remote_root(settings: Settings, prompter: Prompter | None = None) -> str:
     if remote.startswith("/"):
         return remote
     known = asyncio.run(_ask_session(settings))
+    if known is None and settings.cluster.is_kubernetes:
+        # The home of tk's own pods. Of others it shows at `tk up`: the session then corrects what
+        # an editor says.
+        return _POD_HOME + remote[1:]
     return known or _probe(settings, prompter).home + remote[1:]
 
 

@@ -14,7 +14,7 @@ from tunnelkit.debug.adapter.adapter import Adapters
 from tunnelkit.debug.agent_api import AgentApi
 from tunnelkit.debug.attachment import Attachment
 from tunnelkit.debug.dap.editor_port import EditorPort
-from tunnelkit.debug.dap.messages import Message, whole
+from tunnelkit.debug.dap.messages import whole
 from tunnelkit.debug.dap.proxy import SourceFiles
 from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.debug.loop_command import LoopCommand, loop_spec
@@ -24,32 +24,11 @@ from tunnelkit.mirror.api import name_paths
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
 from tunnelkit.mux.tasks import cancel_all
-from tunnelkit.session.debugging.loop_messages import at, event_text
+from tunnelkit.session.debugging.loop_log_file import LoopLogFile
 from tunnelkit.session.debugging.loop_watcher import LoopWatcher
 
 _HISTORY = 200
 _HISTORY_BYTES = 16 * 1024 * 1024
-_LOG_BYTES = 16 * 1024 * 1024
-
-
-class LoopLogFile:
-    """Output and events of loops as text, for `tk logs`; bounded by one rotation."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def write(self, record: LoopRecord) -> None:
-        """Append one record."""
-        text = record.payload if record.kind != EVENT else _event_line(record.event())
-        with contextlib.suppress(OSError):
-            if self._path.exists() and self._path.stat().st_size > _LOG_BYTES:
-                self._path.replace(self._path.with_suffix(".log.1"))
-            with open(self._path, "ab") as file:
-                file.write(text)
-
-
-def _event_line(event: Message) -> bytes:
-    return f"[tk {at(event)}] {event_text(event)}\n".encode("utf-8", "replace")
 
 
 class SessionLoop:
@@ -354,13 +333,21 @@ class Loops:
             on_disconnect="continue" if keeps else self._settings.on_disconnect,
             place=self._place,
             on_record=recorder.record,
+            read_ahead=self._settings.read_ahead,
         )
         recorder.loop = SessionLoop(loop, port, own)
         return recorder.loop
 
     def _make_attachment(self, port: EditorPort, agent: AgentApi, node: str) -> SessionLoop:
         recorder = _Recorder(self._log)
-        loop = Attachment(agent, port, self._adapters, place=self._place, on_record=recorder.record)
+        loop = Attachment(
+            agent,
+            port,
+            self._adapters,
+            place=self._place,
+            on_record=recorder.record,
+            read_ahead=self._settings.read_ahead,
+        )
         loop.node = node
         recorder.loop = SessionLoop(loop, port, port is not self._port)
         return recorder.loop

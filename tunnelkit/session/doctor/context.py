@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -54,6 +56,8 @@ class CheckContext:
         #: None: no session, or its status was not queried yet.
         self.status: SessionStatus | None = None
         self._stack = AsyncExitStack()
+        self._own: Link | None = None
+        self._linking = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         return self
@@ -93,6 +97,20 @@ class CheckContext:
                 )
                 self._stack.push_async_callback(self._far.close)
         return self._far
+
+    async def own_link(self) -> Link:
+        """Return a link of the doctor's own, open; its context's end closes it.
+
+        For links that ask nobody anything. Raises ConnectionFailed, ConfigError."""
+        async with self._linking:
+            if self._own is None:
+                directory = tempfile.TemporaryDirectory(prefix="tk-")
+                self._stack.callback(directory.cleanup)
+                link = self._make_link(self.settings, LinkSetup(Path(directory.name)))
+                self._stack.push_async_callback(link.close)
+                await link.open()
+                self._own = link
+            return self._own
 
     @property
     def far(self) -> RemoteAccess:

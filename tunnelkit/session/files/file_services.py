@@ -17,6 +17,7 @@ from tunnelkit.mirror.api import DigestCheck, MirrorState, MirrorStatus, PassRec
 from tunnelkit.mount.mounts import Mounts
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.agent.client import AgentClient
+from tunnelkit.session.agent.exec_streams import ExecStreams
 from tunnelkit.session.files import mirror_json
 from tunnelkit.session.files.file_agents import FileAgents
 from tunnelkit.session.files.mirror_json import Sending, Tell
@@ -44,6 +45,7 @@ class SessionFiles:
     agent: returns the node's agent, None while there is none. dial: opens a stream to
     `agent files` on the login host. may_write: returns once the cluster is known to be usable.
     landed: called with some paths of each batch that has arrived. repair: see AgentClient.
+    by_agent: see LinkRemoteHost.
     """
 
     def __init__(
@@ -63,9 +65,10 @@ class SessionFiles:
         sending: Sending,
         landed: Callable[[Sequence[str]], None],
         repair: Callable[[], Awaitable[None]] | None = None,
+        by_agent: Callable[[], ExecStreams | None] = lambda: None,
     ) -> None:
-        settings, remote = launch.settings, LinkRemoteHost(link, node)
-        self._link = link
+        settings, remote = launch.settings, LinkRemoteHost(link, node, by_agent)
+        self._destination = remote.destination
         self._only_on_nodes = only_on_nodes
         self._node_came = asyncio.Event()
         self._agent = agent
@@ -119,7 +122,7 @@ class SessionFiles:
                 self.say(f"mirror: {named(name, f'taken over from {mirror.taken_from}')}")
             if status.state in (MirrorState.HALTED, MirrorState.CONFLICT):
                 self.say(f"mirror: {named(name, status.describe())}")
-            there = f"{self._link.destination()}:{mirror.remote_root}"
+            there = f"{self._destination()}:{mirror.remote_root}"
             text = mirror_json.first_copy(status, time.monotonic() - begin)
             self.say(f"mirror: {named(name, f'{text} on {there}')}")
         for text in self.mirrors.news():

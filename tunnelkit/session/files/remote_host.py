@@ -6,21 +6,32 @@ from collections.abc import Callable, Sequence
 
 from tunnelkit.link.base import Link
 from tunnelkit.model import Completed
+from tunnelkit.session.agent.exec_streams import ExecStreams
 
 
 class LinkRemoteHost:
     """The login host (or a node) behind `remote_script.RemoteHost`.
 
-    node: returns the node, None for the login host."""
+    node: returns the node, None for the login host. by_agent: returns what runs commands by the
+    node's agent, while that saves the link a stream for each; else None."""
 
-    def __init__(self, link: Link, node: Callable[[], str | None]) -> None:
+    def __init__(
+        self,
+        link: Link,
+        node: Callable[[], str | None],
+        by_agent: Callable[[], ExecStreams | None] = lambda: None,
+    ) -> None:
         self._link = link
         self._node = node
+        self._by_agent = by_agent
 
     async def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30.0
     ) -> Completed:
         """Run a command there. Raises as `Link.run`."""
+        agent = self._by_agent()
+        if agent is not None:
+            return await agent.complete(argv, stdin=stdin, timeout_s=timeout_s)
         return await self._link.run(argv, node=self._node(), stdin=stdin, timeout_s=timeout_s)
 
     def remote_shell(self) -> list[str]:

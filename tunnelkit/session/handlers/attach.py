@@ -40,6 +40,8 @@ async def attach(session: Session, request: Attach) -> AttachAnswer:
     The answer has `choices` if several processes match.
     Raises DebugError, with cause and hint, if there is no process to attach to.
     """
+    if request.standing:
+        return await _attach_standing(session)
     if request.selection is not None:
         return await _attach_ranks(session, request.selection, request.port)
     if request.target is None:
@@ -49,6 +51,20 @@ async def attach(session: Session, request: Attach) -> AttachAnswer:
     if len(chosen) > 1:
         return {"choices": [_shown(one) for one in chosen]}
     return await _attach_to(session, chosen[0], request.port)
+
+
+async def _attach_standing(session: Session) -> AttachAnswer:
+    """Attach to the first program that stands at an exception in the job's own script.
+
+    The answer has no `choices` if none does."""
+    found = await find_pythons(session)
+    standing = [one for one in found.processes if not one["run"]]
+    free = [one for one in standing if not one["why_not"]]
+    again = [one for one in standing if _attachment(session, one) is not None]
+    if not free + again:
+        return {"choices": []}
+    first = min(again or free, key=lambda one: (one["rank"] or 0, one["pid"]))
+    return await _attach_to(session, first, None)
 
 
 # -- one process ------------------------------------------------------------

@@ -23,6 +23,7 @@ from tunnelkit.session.handlers.attach import attach
 from tunnelkit.session.handlers.barrier import barrier, check_alive
 from tunnelkit.session.handlers.console import ConsoleServer
 from tunnelkit.session.handlers.interrupt import interrupt_ranks
+from tunnelkit.session.handlers.jobs.simulate import check_handler
 from tunnelkit.session.handlers.jobs.submit import submit_handlers
 from tunnelkit.session.handlers.pdb_text import run_pdb
 from tunnelkit.session.handlers.processes import Processes
@@ -108,6 +109,7 @@ class ControlHandlers:
             calls.Why.served_by(self._why),
             calls.Shorten.served_by(self._shorten),
             *submit_handlers(self._session),
+            check_handler(self._session),
             calls.LoopInterrupt.served_by(self._loop_interrupt),
             calls.LoopRestart.served_by(self._loop_restart),
             calls.LoopStop.served_by(self._loop_stop),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
 from tunnelkit.diagnosis.evidence.job import JobView
@@ -22,8 +22,8 @@ class LogPlaceInfo(TypedDict):
     """Paths of a job's log, for `--json`.
 
     path: the one that is read. stderr_path: None if stderr goes into the same file. state: a
-    `JobState`. known_from: `scheduler`, or `tk` for a job that the scheduler has forgotten; then
-    seen_s is when tk saw the path.
+    `JobState`. known_from: `scheduler`; `tk` for a job that the scheduler has forgotten: then
+    seen_s is when tk saw the path; `you` for --file.
     """
 
     job_id: str
@@ -39,12 +39,14 @@ class LogPlaceInfo(TypedDict):
 class WantedLog:
     """The log to read. job_id: None: the user's newest. err: stderr's file.
 
-    own: returns the path of the log of the session's job of that id; None for another job.
+    own: returns the path of the log of the session's job of that id; None for another job. file: ""
+    or the log, as the user says; below his home if it is no absolute path.
     """
 
     job_id: str | None
     err: bool = False
     own: Callable[[str], str | None] = lambda job_id: None
+    file: str = ""
 
 
 async def find_log(cluster: LogCluster, wanted: WantedLog) -> LogPlaceInfo:
@@ -53,6 +55,10 @@ async def find_log(cluster: LogCluster, wanted: WantedLog) -> LogPlaceInfo:
         lambda argv: cluster.run(Command(tuple(argv))), cluster.inspector, cluster.name, ""
     )
     job_id = wanted.job_id or await newest_job(sources)
+    if wanted.file:
+        file = f"./{wanted.file}" if wanted.file.startswith("-") else wanted.file
+        place = _info(job_id, (file, ""), replace(wanted, err=False), JobState.UNKNOWN, None)
+        return {**place, "known_from": "you"}
     mark = f"tk-{secrets.token_hex(8)}"
     done = await sources.run(cluster.inspector.inspect(job_id, mark))
     found = cluster.inspector.parse(done, job_id, mark)
@@ -92,7 +98,8 @@ def _remembered(cluster: LogCluster, job_id: str, wanted: WantedLog) -> LogPlace
         f"where job {job_id} wrote its log is not known",
         cause=f"{cluster.scheduler.name} no longer knows the job, and tk had not asked about it "
         "before",
-        hint="Slurm's default is slurm-JOB.out in the directory of the submission: tk run cat FILE",
+        hint="Slurm's default is slurm-JOB.out in the directory of the submission: "
+        f"tk logs {job_id} --file FILE",
     )
 
 

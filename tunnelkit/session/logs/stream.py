@@ -40,7 +40,7 @@ async def _send(allocation: AllocationManager, channel: Channel, stream: JobLogS
         return job.log_file if job is not None and job.job_id == job_id else None
 
     request = LogRequest(
-        WantedLog(stream.job or own_id, stream.err, own_log),
+        WantedLog(stream.job or own_id, stream.err, own_log, stream.file),
         follow=stream.follow,
         place_only=stream.place_only,
         lines=stream.lines,

@@ -280,8 +280,18 @@ class SubmitAnswer(TypedDict):
     said: str
 
 
+class StandingProgram(TypedDict):
+    """A program that stands at the exception that it dies of. where: FILE:LINE."""
+
+    node: str | None
+    pid: float | None
+    rank: float | None
+    error: str | None
+    where: str | None
+
+
 class KeptJob(TypedDict):
-    """A job that stays after its script failed.
+    """A job that stays after its script failed, or while programs of it stand at an exception.
 
     array: ID_INDEX of an array's element. until_s: when it is let go at the latest; limit_s: its
     time limit; both as epoch seconds. idle_s: let go after so long without anybody. answered: the
@@ -302,4 +312,5 @@ class KeptJob(TypedDict):
     cpus: float | None
     attached: bool
     answered: str | None
+    standing: list[StandingProgram]
     comment: str | None

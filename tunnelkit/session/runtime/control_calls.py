@@ -58,11 +58,13 @@ class Down(Request["a.DownAnswer"]):
 class Why(Request["DiagnosisInfo"]):
     """Ask why a job waits, is slow or failed. job: None: the session's, else the user's newest.
 
-    sample: for how many seconds a running job is sampled."""
+    sample: for how many seconds a running job is sampled. log: judge an ended job by this file of
+    the login host; "" for its own."""
 
     NAME = "why"
     job: str | None = None
     sample: int = 10
+    log: str = ""
 
 
 class Shorten(Request["a.ShortenAnswer"]):
@@ -76,7 +78,8 @@ class Shorten(Request["a.ShortenAnswer"]):
 class Submit(Request["a.SubmitAnswer"]):
     """Submit a batch script. text, options, args: bytes, as Latin-1. here: the local directory.
 
-    keep_s: 0: it isn't kept if it fails. most: elements of a job array that are kept.
+    keep_s: 0: it isn't kept if it fails. most: elements of a job array that are kept. stand_s: 0:
+    no Python of it is kept at an exception.
     """
 
     NAME = "submit"
@@ -88,6 +91,7 @@ class Submit(Request["a.SubmitAnswer"]):
     keep_s: float
     idle_s: float
     most: int
+    stand_s: float
 
 
 class Keep(Request["list[a.KeptJob]"]):
@@ -185,13 +189,15 @@ class Ready(Request["a.ReadyAnswer"]):
 class Attach(Request["a.AttachAnswer"]):
     """Attach to a rank or pid; None: to the only process there is.
 
-    selection: to all ranks that it selects, instead.
+    selection: to all ranks that it selects, instead. standing: to a program that stands at an
+    exception in the job's own script, if one does.
     """
 
     NAME = "attach"
     target: int | None = None
     selection: str | None = None
     port: int | None = None
+    standing: bool = False
 
 
 class Ranks(Request["a.RanksAnswer"]):
@@ -343,11 +349,13 @@ class JobLogStream(Message):
     """A job's own log, as records: see session/logs/stream.py.
 
     job: None: the session's, else the user's newest. err: stderr's file. follow: until the job
-    ends. place_only: only where it is. lines, last_bytes: only the last so many.
+    ends. place_only: only where it is. lines, last_bytes: only the last so many. file: the user
+    says that this one is the log.
     """
 
     NAME = "job-log"
     job: str | None = None
+    file: str = ""
     err: bool = False
     follow: bool = False
     place_only: bool = False

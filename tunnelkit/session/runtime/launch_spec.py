@@ -30,7 +30,8 @@ class LaunchSpec:
 
     def save(self, path: Path) -> None:
         """Write the record for the session's process, 0600, atomically."""
-        login = self.settings.cluster.login
+        cluster = self.settings.cluster
+        login = self.settings.require_cluster() if cluster.is_kubernetes else cluster.login
         data = {
             # Also outside of the settings: another version of tk may not be able to read those.
             "login": None if login is None else str(login),
@@ -92,9 +93,10 @@ class LeftSession:
         Raises the errors of `current`, ConfigError if the recorded login host is invalid.
         """
         settings = self.settings
-        if settings is None or settings.cluster.login is None:
+        known = None if settings is None else settings.cluster
+        if settings is None or known is None or (known.login is None and not known.is_kubernetes):
             settings = current()
-            if self.login is not None:
+            if self.login is not None and not settings.cluster.is_kubernetes:
                 cluster = replace(settings.cluster, login=_hop(self.login))
                 settings = replace(settings, cluster=cluster)
         return LaunchSpec(settings, self.node, attach_job=self.attach_job)

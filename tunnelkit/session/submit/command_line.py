@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tunnelkit.errors import UsageError
+from tunnelkit.scheduler.batch_scripts import BatchScripts
+from tunnelkit.scheduler.pbs.batch_scripts import PbsBatchScripts
 from tunnelkit.scheduler.slurm.batch_scripts import SlurmBatchScripts
 from tunnelkit.scheduler.slurm.duration import parse_duration
 from tunnelkit.session.runtime.control_calls import Submit
@@ -18,6 +20,7 @@ HOUR_S, IDLE_S = 3600.0, 1200.0
 #: tk's options: True if one takes a value.
 _OWN = {
     "--keep-on-failure": False,
+    "--post-mortem": False,
     "--idle": True,
     "--keep-max": True,
     "--print": False,
@@ -28,7 +31,9 @@ _UNITS_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 @dataclass
 class SubmitLine:
-    """A command line that was read. path: the script's. keep_s: 0: not kept if it fails."""
+    """A command line that was read. path: the script's. keep_s: 0: not kept if it fails.
+
+    stand_s: 0: no Python of it is kept at an exception."""
 
     path: str = ""
     options: list[str] = field(default_factory=list)
@@ -36,6 +41,7 @@ class SubmitLine:
     keep_s: float = 0.0
     idle_s: float = IDLE_S
     most: int = 1
+    stand_s: float = 0.0
     show: bool = False
     as_json: bool = False
 
@@ -49,6 +55,7 @@ class SubmitLine:
             self.keep_s,
             self.idle_s,
             self.most,
+            self.stand_s,
         )
 
     def request(self, here: str) -> Submit:
@@ -62,18 +69,29 @@ class SubmitLine:
             keep_s=self.keep_s,
             idle_s=self.idle_s,
             most=self.most,
+            stand_s=self.stand_s,
         )
 
 
 def read_line(words: Sequence[str]) -> SubmitLine:
     """Read a command line as sbatch does: its options end at the first other word, the script.
 
-    tk's own options may also follow the script, before its first argument; not after `--`.
-    Raises UsageError.
+    As qsub does where that gives a script that is there. tk's own options may also follow the
+    script, before its first argument; not after `--`. Raises UsageError.
     """
+    line = _read_as(words, SlurmBatchScripts())
+    if os.path.isfile(line.path):
+        return line
+    try:
+        other = _read_as(words, PbsBatchScripts())
+    except UsageError:
+        return line
+    return other if os.path.isfile(other.path) else line
+
+
+def _read_as(words: Sequence[str], dialect: BatchScripts) -> SubmitLine:
     line = SubmitLine()
     rest = list(words)
-    dialect = SlurmBatchScripts()
     while rest and rest[0] != "--":
         if _take_own(line, rest):
             continue
@@ -106,6 +124,8 @@ def _take_own(line: SubmitLine, rest: list[str]) -> bool:
         value = rest.pop(0)
     if name == "--keep-on-failure":
         line.keep_s = seconds(value, name) if has_value else HOUR_S
+    elif name == "--post-mortem":
+        line.stand_s = seconds(value, name) if has_value else HOUR_S
     elif name == "--idle":
         line.idle_s = seconds(value, name)
     elif name == "--keep-max":

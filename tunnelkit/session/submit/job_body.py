@@ -14,7 +14,13 @@ from tunnelkit import agent_zip
 from tunnelkit.keeper.main import Settings
 
 #: The keeper's modules, each after those that it imports.
-MODULES = ("script_process", "slurm_job", "kept_files", "attached", "waiting", "main")
+MODULES = (
+    *("script_process", "slurm_job", "pbs_job", "kept_files", "attached"),
+    *("waiting", "programs"),
+    "main",
+)
+#: The files for the script's Pythons, by their names there.
+_HOOK = {"sitecustomize.py": "program_hook", "standing.py": "standing"}
 #: Tried in this order, after the Python of the settings.
 _PYTHONS = (
     "python3 /usr/bin/python3 /usr/local/bin/python3 python3.14 python3.13 python3.12 python3.11 "
@@ -54,6 +60,10 @@ _BODY = r"""
 # From here on it is tk's. It runs the script at the end of this file, by its own #! line, in the
 # place of this file, as a child that gets its arguments, environment, stdin and signals.
 {
+tk_file=$0
+if ! [ -w "$tk_file" ]; then
+  tk_file=$(mktemp) && cat "$0" >"$tk_file" && chmod 700 "$tk_file" || exit 1
+fi
 PATH=$PATH:/usr/local/bin:/usr/bin:/bin
 TK_IGNORED=0 tk_python=
 while read -r tk_name tk_value; do
@@ -62,13 +72,13 @@ done </proc/$$/status
 for tk_one in PYTHONS; do
   "$tk_one" -I -S -c 'GOOD' </dev/null >/dev/null 2>&1 && tk_python=$tk_one && break
 done
-tk_script=$(tail -c SIZE "$0" && echo x)
-if [ -n "$tk_python" ] && { printf '\n#MARK environ\n'; cat /proc/$$/environ; } >>"$0"; then
+tk_script=$(tail -c SIZE "$tk_file" && echo x)
+if [ -n "$tk_python" ] && { printf '\n#MARK environ\n'; cat /proc/$$/environ; } >>"$tk_file"; then
   export TK_IGNORED
-  exec "$tk_python" -I -S -c 'BOOT' "$0" "$@"
+  exec "$tk_python" -I -S -c 'BOOT' "$tk_file" "$@"
 fi
 echo "NO_PYTHON" >&2
-printf %s "${tk_script%x}" >"$0" && exec "$0" "$@"
+printf %s "${tk_script%x}" >"$tk_file" && exec "$tk_file" "$@"
 exit 1
 }
 """
@@ -118,6 +128,7 @@ def keeper_modules(settings: Settings) -> list[tuple[str, bytes]]:
         (f"tunnelkit.keeper.{name}", _dense(files[f"tunnelkit/keeper/{name}.py"]))
         for name in MODULES
     ]
+    settings = settings._replace(hook=hook_files() if settings.stand_s else {})
     name, source = found[-1]
     values = ", ".join(f"{key}={value!a}" for key, value in settings._asdict().items())
     own = f"""
@@ -126,6 +137,16 @@ def begin(path, script, environ):
 """
     found[-1] = (name, source + own.encode())
     return found
+
+
+def hook_files() -> dict[str, str]:
+    """Return the files for the script's Pythons."""
+    package = Path(agent_zip.__file__).parent
+    files = agent_zip.stripped_files(package, "keeper")
+    return {
+        name: _dense(files[f"tunnelkit/keeper/hook/{module}.py"]).decode()
+        for name, module in _HOOK.items()
+    }
 
 
 def _dense(source: bytes) -> bytes:

@@ -6,25 +6,26 @@ import asyncio
 import json
 import re
 import secrets
+import shlex
 import time
 from collections.abc import Mapping
 
 from tunnelkit.errors import AllocationError, TimeoutExpired, UsageError
 from tunnelkit.scheduler.base import Command
 from tunnelkit.scheduler.batch_scripts import OwnJob
-from tunnelkit.session.runtime.control_answers import KeptJob
+from tunnelkit.session.runtime.control_answers import KeptJob, StandingProgram
 from tunnelkit.session.submit.login import Login, Places, prepare
 
 #: Limit for the keeper's answer to a request. It looks every 5 s if no signal reaches it.
 _ANSWER_S, _LOOK_S = 30.0, 0.3
-_MOST_JOBS = 200
+_MOST_JOBS, _MOST_STANDING = 200, 8
 
 # $1 the directory of the kept jobs' files.
 _READ = r"""
 for file in "$1"/[0-9]*.json; do
   [ -f "$file" ] || continue
   printf 'tk-kept %s ' "${file##*/}"
-  head -c 4096 "$file" | tr -d '\n\r'
+  head -c 8192 "$file" | tr -d '\n\r'
   echo
 done
 """
@@ -32,8 +33,9 @@ done
 _SWEEP = r"""
 cd -- "$1" || exit 1
 shift
-for job; do rm -f "$job.json" "$job.wish" "$job.new"; done
+for job; do rm -f "$job.json" "$job.wish" "$job.new"; rm -rf "$job.at"; done
 find . -maxdepth 1 -name 'array-*' -mtime +60 -exec rm -f {} +
+find . -maxdepth 1 -name '[0-9]*.at' -mtime +60 -exec rm -rf {} +
 """
 # $1 the file; stdin: the request.
 _WISH = 'umask 077; cat >"$1.$$" && mv -f "$1.$$" "$1"'
@@ -41,10 +43,11 @@ _WISH = 'umask 077; cat >"$1.$$" && mv -f "$1.$$" "$1"'
 
 async def kept_jobs(login: Login) -> list[KeptJob]:
     """Return the jobs that are kept now. Raises SchedulerError, ConnectionFailed."""
-    return (await _look(login))[1]
+    return (await look(login))[1]
 
 
-async def _look(login: Login) -> tuple[Places, list[KeptJob]]:
+async def look(login: Login) -> tuple[Places, list[KeptJob], list[str]]:
+    """Return tk's places, the jobs that are kept now, and the ids of all that run."""
     places = await prepare(login)
     files, listed = await asyncio.gather(
         login.run(Command(("sh", "-c", _READ, "sh", places.kept))),
@@ -57,7 +60,7 @@ async def _look(login: Login) -> tuple[Places, list[KeptJob]]:
         await login.run(Command(("sh", "-c", _SWEEP, "sh", places.kept, *gone)))
     kept = [state for job, state in found.items() if job in ids]
     kept += [_by_comment(job) for job in running if _is_kept(job) and job.job_id not in found]
-    return places, kept
+    return places, kept, sorted(ids)
 
 
 def _is_kept(job: OwnJob) -> bool:
@@ -70,7 +73,7 @@ def _by_comment(job: OwnJob) -> KeptJob:
 
 
 def _states(text: str) -> list[tuple[str, KeptJob]]:
-    rows = re.findall(r"^tk-kept ([0-9]+)\.json (.*)$", text, re.M)[:_MOST_JOBS]
+    rows = re.findall(r"^tk-kept ([0-9]+(?:-[0-9]+)?)\.json (.*)$", text, re.M)[:_MOST_JOBS]
     found = []
     for job, line in rows:
         try:
@@ -86,14 +89,10 @@ def _read_state(job: str, data: Mapping[str, object]) -> KeptJob:
     """Return a state with what has the right type, and None for what has not."""
 
     def number(name: str) -> float | None:
-        value = data.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return None
-        return float(value) if abs(value) < 1e12 else None
+        return _number(data, name)
 
     def text(name: str) -> str | None:
-        value = data.get(name)
-        return value[:200] if isinstance(value, str) else None
+        return _text(data, name)
 
     return {
         "job": job,
@@ -110,15 +109,43 @@ def _read_state(job: str, data: Mapping[str, object]) -> KeptJob:
         "cpus": number("cpus"),
         "attached": data.get("attached") is True,
         "answered": text("answered"),
+        "standing": _standing(data.get("standing")),
         "comment": None,
     }
+
+
+def _standing(data: object) -> list[StandingProgram]:
+    found = data[:_MOST_STANDING] if isinstance(data, list) else []
+    return [
+        {
+            "node": _text(one, "node"),
+            "pid": _number(one, "pid"),
+            "rank": _number(one, "rank"),
+            "error": _text(one, "error"),
+            "where": _text(one, "where"),
+        }
+        for one in found
+        if isinstance(one, dict)
+    ]
+
+
+def _number(data: Mapping[str, object], name: str) -> float | None:
+    value = data.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) < 1e12 else None
+
+
+def _text(data: Mapping[str, object], name: str) -> str | None:
+    value = data.get(name)
+    return value[:200] if isinstance(value, str) else None
 
 
 async def change(login: Login, job: str | None, for_s: float | None) -> KeptJob:
     """Keep a job for that long from now, or let it go (None); return its state then.
 
     job: None: the only one. Raises UsageError, AllocationError, TimeoutExpired."""
-    places, jobs = await _look(login)
+    places, jobs, _ = await look(login)
     one = _chosen(jobs, job)
     number = secrets.token_hex(8)
     asked = {"release": True} if for_s is None else {"for_s": for_s}
@@ -148,14 +175,25 @@ async def _answered(login: Login, one: KeptJob, number: str, for_s: float | None
         if time.monotonic() > ends:
             raise TimeoutExpired(
                 f"job {one['job']} did not answer within {_ANSWER_S:.0f} s",
-                hint=f"scancel {one['job']}, on the login host, ends it at once",
+                hint=f"on the login host this ends it at once: {_cancel(login, one['job'])}",
             )
         await asyncio.sleep(_LOOK_S)
 
 
+def _cancel(login: Login, job: str) -> str:
+    number, mark, index = job.partition("-")
+    return shlex.join(login.scheduler.cancel(f"{number}[{index}]" if mark else number).argv)
+
+
+def is_named(one: KeptJob, job: str) -> bool:
+    """Return True for a job by its number, an element's name, or PBS's id with the server."""
+    names = (one["job"], one["array"])
+    return job in names or (one["array"] is None and job.partition(".")[0] == one["job"])
+
+
 def _chosen(jobs: list[KeptJob], job: str | None) -> KeptJob:
     if job is not None:
-        found = [one for one in jobs if job in (one["job"], one["array"])]
+        found = [one for one in jobs if is_named(one, job)]
         if not found:
             raise UsageError(f"job {job} is not kept", hint="tk keep --list shows what is kept")
         return found[0]

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from tunnelkit.cluster_dir import TK_OWN_DIR
 from tunnelkit.config.schema import Settings
 from tunnelkit.errors import AllocationError, SchedulerError
-from tunnelkit.link.base import LinkSetup, Prompter
+from tunnelkit.link.base import Prompter
 from tunnelkit.model import Completed
 from tunnelkit.scheduler.base import Command, Scheduler
 from tunnelkit.scheduler.batch_scripts import BatchScripts
-from tunnelkit.session.backends.registry import choose
+from tunnelkit.session.connection.own_link import own_link
 
 #: Limit for one command there.
 LIMIT_S = 75.0
@@ -77,7 +75,7 @@ def login_of(
         raise SchedulerError(
             f"{name} has no scheduler whose batch scripts tk submits",
             cause=None if scheduler is None else f"it has {scheduler.name}",
-            hint="`tk submit` and `tk keep` are for Slurm; `tk doctor` shows what was found",
+            hint="they are for Slurm, PBS and Torque; `tk doctor` shows what was found",
         )
     return Login(run, name, scheduler, scripts, settings)
 
@@ -85,19 +83,13 @@ def login_of(
 @asynccontextmanager
 async def own_login(settings: Settings, prompter: Prompter | None) -> AsyncIterator[Login]:
     """Connect without a session. Raises ConnectionFailed, HostKeyError, SchedulerError."""
-    backend = choose(settings)
-    with tempfile.TemporaryDirectory(prefix="tk-") as directory:
-        link = backend.make_link(settings, LinkSetup(Path(directory), prompter))
-        try:
-            await link.open()
+    async with own_link(settings, prompter) as own:
+        link = own.link
 
-            async def run(command: Command) -> Completed:
-                return await link.run(command.argv, stdin=command.stdin, timeout_s=LIMIT_S)
+        async def run(command: Command) -> Completed:
+            return await link.run(command.argv, stdin=command.stdin, timeout_s=LIMIT_S)
 
-            scheduler = await backend.find_scheduler(link, settings)
-            yield login_of(run, link.name, scheduler, settings)
-        finally:
-            await link.close()
+        yield login_of(run, link.name, own.scheduler, settings)
 
 
 async def prepare(login: Login, work: str = "") -> Places:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +14,11 @@ from tunnelkit.config.schema import Settings as TkSettings
 from tunnelkit.keeper.main import Settings
 from tunnelkit.scheduler.base import Command
 from tunnelkit.scheduler.batch_scripts import BatchScripts
+from tunnelkit.scheduler.pbs.batch_scripts import PbsBatchScripts
 from tunnelkit.scheduler.slurm.batch_scripts import SlurmBatchScripts
 from tunnelkit.session.job.submission import Submission, stop
 from tunnelkit.session.runtime.control_answers import SubmitAnswer
+from tunnelkit.session.runtime.kept_note import note_submitted
 from tunnelkit.session.submit.job_body import job_body
 from tunnelkit.session.submit.login import Login, prepare
 
@@ -50,6 +53,7 @@ class UserScript:
 
     name: its file's. options: for sbatch. args: its arguments. keep_s: 0: not kept if it fails.
     idle_s: let go after so long without anybody. most: elements of a job array that are kept.
+    stand_s: 0: no Python of it is kept at an exception.
     """
 
     name: str
@@ -59,22 +63,36 @@ class UserScript:
     keep_s: float = 0.0
     idle_s: float = 1200.0
     most: int = 1
+    stand_s: float = 0.0
 
 
 def _body(script: UserScript, scripts: BatchScripts, kept: str, python: str) -> bytes:
     """Return what is sent. kept: the directory of kept jobs' files."""
     settings = Settings(
-        script.keep_s, script.idle_s, margin_s(), script.most, kept, scripts.bin_dir()
+        script.keep_s,
+        script.idle_s,
+        margin_s(),
+        script.most,
+        kept,
+        scripts.bin_dir(),
+        script.stand_s,
+        scheduler=scripts.kind,
     )
     return job_body(script.text, scripts.header(script.text), settings, python)
 
 
 def preview(script: UserScript, settings: TkSettings) -> bytes:
     """Return what would be sent. Raises UsageError for what sbatch would refuse."""
-    scripts = SlurmBatchScripts()
+    is_pbs = settings.cluster.scheduler in ("pbs", "torque") or _is_for_pbs(script.text)
+    scripts = PbsBatchScripts() if is_pbs else SlurmBatchScripts()
     scripts.argv(script.options)
+    scripts.check_args(script.args)
     kept = f"{settings.cluster.directory}/kept"
     return _body(script, scripts, kept, settings.cluster.python)
+
+
+def _is_for_pbs(script: bytes) -> bool:
+    return b"\n#PBS " in script and b"\n#SBATCH " not in script
 
 
 def margin_s() -> float:
@@ -102,6 +120,7 @@ async def submit(login: Login, script: UserScript, here: Path) -> SubmitAnswer:
 
     A lost reply never submits it twice. Raises SchedulerError, ConnectionFailed, UsageError."""
     argv = login.scripts.argv(script.options)
+    login.scripts.check_args(script.args)
     login.scripts.header(script.text)
     places = await prepare(login, mirrored_dir(login.settings, here))
     words = (script.name, places.work, places.jobs, str(len(argv)), *argv, *script.args)
@@ -115,8 +134,11 @@ async def submit(login: Login, script: UserScript, here: Path) -> SubmitAnswer:
     except asyncio.CancelledError:
         await asyncio.shield(stop(login.run, places.jobs, name, submission))
         raise
+    job = login.scheduler.parse_submit(done)
+    if script.keep_s or script.stand_s:
+        note_submitted(login.name, re.split(r"[;.\[]", job)[0])
     return {
-        "job": login.scheduler.parse_submit(done),
+        "job": job,
         "cluster": login.name,
         "directory": places.work,
         "said": done.error_text,

@@ -66,7 +66,7 @@ OpenProbe = Callable[[str, str], Awaitable[ProbeStream]]
 
 def probe_argv(python: str, job_id: str) -> list[str]:
     """Return the command that takes the zip on its stdin, and streams."""
-    size = str(len(probe_zip.build().data))
+    size = str(len(probe_zip.build_sampler().data))
     return running(python, "-c", [_BOOT, size, "stream", "--job", job_id])
 
 
@@ -97,7 +97,7 @@ class ByAgent:
 async def open_by_agent(agent: AgentClient, argv: Sequence[str]) -> ProbeStream:
     """Start the probe through an agent. Raises TunnelkitError if there is none."""
     channel = agent.open({"type": "exec", "argv": list(argv), "env": {}})
-    data = probe_zip.build().data
+    data = probe_zip.build_sampler().data
     for at in range(0, len(data), _PIECE_BYTES):
         await channel.write(data[at : at + _PIECE_BYTES])
     return ByAgent(channel)
@@ -145,7 +145,7 @@ def by_steps(scheduler: Scheduler, link: Link, python: str) -> OpenProbe | None:
             raise no_way_in(node)
         probe = ByStep(await link.open_stream(step))
         try:
-            await probe.send(probe_zip.build().data)
+            await probe.send(probe_zip.build_sampler().data)
         except OSError:
             pass  # it has ended already: reading tells why
         except BaseException:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from tunnelkit import probe_zip
@@ -21,7 +22,7 @@ _MARGIN_S = 20.0
 _MOST_NODES = 16
 _AT_ONCE = 8
 #: The probe's zip comes by stdin and stays in memory: nothing is written on the node.
-_BOOT = """
+BOOT = """
 import os, sys
 try:
     fd = os.memfd_create("tk-probe")
@@ -68,23 +69,28 @@ def by_scheduler(scheduler: Scheduler, link: Link) -> Enter | None:
 
 
 async def sample(
-    enter: Enter | None, job: JobView, seconds: int, python: str
+    enter: Enter | None,
+    job: JobView,
+    seconds: int,
+    python: str,
+    programs: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> tuple[tuple[NodeWindow, ...], tuple[str, ...]]:
     """Return the windows of the job's nodes, and why others are missing.
 
-    python: `[cluster] python`."""
+    python: `[cluster] python`. programs: pids of tk's loops that run a program, by node."""
     if enter is None:
         return (), ("processes: the scheduler starts nothing in a job from outside",)
     nodes = job.nodes[:_MOST_NODES]
     if not nodes:
         return (), ("processes: the scheduler names no node of the job",)
     slots = asyncio.Semaphore(_AT_ONCE)
-    words = [_BOOT, "sample", "--seconds", str(seconds), "--job", job.job_id]
-    argv = running(python, "-c", words)
-    data = probe_zip.build().data
+    words = [BOOT, "sample", "--seconds", str(seconds), "--job", job.job_id]
+    data = probe_zip.build_sampler().data
 
     async def ask(node: str) -> NodeWindow | str:
         limit_s = seconds + _MARGIN_S
+        known = ["--programs", ",".join(map(str, programs[node]))] if programs.get(node) else []
+        argv = running(python, "-c", [*words, *known])
         async with slots:
             try:
                 async with asyncio.timeout(limit_s):

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from tunnelkit.config.schema import Settings
 from tunnelkit.diagnosis.evidence.stacks import StackView
 from tunnelkit.errors import SchedulerError
-from tunnelkit.link.base import Link, LinkSetup, Prompter
+from tunnelkit.link.base import Link, Prompter
 from tunnelkit.model import Completed
 from tunnelkit.scheduler.base import Command, Scheduler
 from tunnelkit.scheduler.inspector import JobInspector
 from tunnelkit.session.agent.find_python import DEFAULT
 from tunnelkit.session.allocation.manager import AllocationManager
-from tunnelkit.session.backends.registry import choose
+from tunnelkit.session.connection.own_link import own_link
 from tunnelkit.session.why.running import Enter, by_scheduler
 
 #: One command: six of the scheduler, 10 s at most each.
@@ -53,18 +51,11 @@ class OwnCluster:
 @asynccontextmanager
 async def own_cluster(settings: Settings, prompter: Prompter | None) -> AsyncIterator[OwnCluster]:
     """Connect without a session. Raises ConnectionFailed, HostKeyError, SchedulerError."""
-    backend = choose(settings)
-    with tempfile.TemporaryDirectory(prefix="tk-") as directory:
-        link = backend.make_link(settings, LinkSetup(Path(directory), prompter))
-        try:
-            await link.open()
-            scheduler = await backend.find_scheduler(link, settings)
-            inspector = None if scheduler is None else scheduler.inspector()
-            if scheduler is None or inspector is None:
-                raise no_inspector(link.name)
-            yield OwnCluster(link, scheduler, inspector)
-        finally:
-            await link.close()
+    async with own_link(settings, prompter) as own:
+        inspector = None if own.scheduler is None else own.scheduler.inspector()
+        if own.scheduler is None or inspector is None:
+            raise no_inspector(own.link.name)
+        yield OwnCluster(own.link, own.scheduler, inspector)
 
 
 @asynccontextmanager

@@ -160,7 +160,7 @@ def still(word: str, run: float = 0.0, **more: object) -> NodeWindow:
         ("poll", "nothing"),
         ("accept", "nothing"),
         ("sleep", "nothing"),
-        ("terminal", "nothing"),
+        ("terminal", "waits-for-input"),
         ("", "nothing"),
     ],
 )

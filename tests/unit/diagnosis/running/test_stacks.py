@@ -84,6 +84,31 @@ def test_a_debugger_that_nobody_asked_leaves_it_open() -> None:
     assert verdict.code == "nothing"
 
 
+def test_a_loop_that_waits_for_an_editor_does_not_hang() -> None:
+    armed = StackView("node1", 10, (), Held.WAITING, "the session's debugger")
+    [verdict] = judge_running(JOB, [waiting(2, "debugpy")], 0.0, [armed])
+    assert (verdict.code, verdict.certainty) == ("waits-for-editor", Certainty.PROVEN)
+    assert verdict.next_steps[0].text.startswith("press F5")
+
+
+def test_a_port_without_an_editor_tells_what_no_stack_does() -> None:
+    def with_client(lacks: bool) -> str:
+        found = waiting(1, "debugpy")
+        ranks = tuple(replace(one, lacks_client=lacks) for one in found.processes)
+        [verdict] = judge_running(JOB, [replace(found, processes=ranks)], 0.0)
+        return verdict.code
+
+    assert with_client(True) == "waits-for-editor"
+    assert with_client(False) == "at-breakpoint"
+
+
+def test_a_terminal_is_named_where_a_prompt_waits() -> None:
+    found = waiting(1, word="terminal")
+    ranks = tuple(replace(one, stdin="terminal") for one in found.processes)
+    [verdict] = judge_running(JOB, [replace(found, processes=ranks)], 0.0)
+    assert verdict.code == "waits-for-input" and "its terminal" in verdict.sentence
+
+
 def test_a_loop_that_waits_for_an_editor_hides_no_other_program() -> None:
     armed = StackView("node1", 99, (), Held.WAITING, "the session's debugger")
     busy = window()

@@ -15,6 +15,7 @@ from tests.unit.scheduler.pbs_transcripts import answer, as_text
 from tunnelkit.diagnosis.evidence.job import GpuNeed, NodeNeed
 from tunnelkit.errors import SchedulerError, UsageError
 from tunnelkit.model import Completed, JobState
+from tunnelkit.scheduler.inspector import NO_HINT, LogHint
 from tunnelkit.scheduler.pbs.adapter import PBS
 from tunnelkit.scheduler.pbs.inspect.ended import end_view
 from tunnelkit.scheduler.pbs.inspect.inspector import QstatInspector, TorqueInspector
@@ -187,9 +188,9 @@ def test_who_is_asked() -> None:
     pbs, torque = PBS().inspector(), Torque().inspector()
     assert isinstance(pbs, QstatInspector) and isinstance(torque, TorqueInspector)
     argv = pbs.inspect("14.login", MARK)
-    assert argv[4:] == [MARK, "14.login", "", "", "14", "-x"]
+    assert argv[4:] == [MARK, "14.login", "", "", "14", "-x", "", "", ""]
     assert "pbsnodes" in argv[2] and "pbsnodes" not in torque.inspect("14", MARK)[2]
-    assert torque.inspect("14", MARK)[-1] == ""
+    assert torque.inspect("14", MARK)[9] == ""
     for job_id in ("-x", "14;x", "$(id)", ""):
         with pytest.raises(UsageError):
             pbs.inspect(job_id, MARK)
@@ -341,3 +342,31 @@ def test_a_time_limit_is_shortened_by_qalter() -> None:
     with pytest.raises(SchedulerError, match="did not shorten") as refused:
         pbs.parse_shorten(Completed(159, b"", b"qalter: Unauthorized Request 7.server"), "7")
     assert "Unauthorized" in str(refused.value.cause)
+
+
+def test_the_log_of_a_job_that_the_server_has_forgotten(programs: Path) -> None:
+    put(programs, "qstat", "echo 'qstat: Unknown Job Id 29.login' >&2; exit 153")
+    inspector = QstatInspector(str(programs / "bin"), history=True)
+
+    def paths(hint: LogHint = NO_HINT) -> list[str]:
+        done = subprocess.run(
+            inspector.inspect("29.login", MARK, "", hint), capture_output=True, timeout=60,
+            check=False, cwd=programs, env={"PATH": os.environ["PATH"], "HOME": str(programs)},
+        )  # fmt: skip
+        found = inspector.parse(Completed(done.returncode, done.stdout, done.stderr), "29", MARK)
+        assert found.job is None and found.end is not None and found.missing == ()
+        assert bool(found.end.missing) != bool(found.end.logs)
+        return [one.path for one in found.end.logs]
+
+    assert paths() == []
+    (programs / "train.e29").write_text("no such file\n")
+    (programs / "train.o29").write_text("step 1\n")
+    assert paths() == [f"{programs}/train.o29", f"{programs}/train.e29"]
+    (programs / "-own").write_text("step 2\n")
+    assert paths(LogHint("-own", given=True)) == ["./-own"]
+    seen = LogHint(f"{programs}/train.e29", f"{programs}/train.o29")
+    assert paths(seen) == [seen.stdout, seen.stderr]
+    tks = programs / ".cache/tunnelkit/jobs/29.log"
+    tks.parent.mkdir(parents=True)
+    tks.write_text("tk\n")
+    assert paths()[0] == str(tks)

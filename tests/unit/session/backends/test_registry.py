@@ -34,5 +34,19 @@ def test_ssh_is_the_default(tmp_path: Path) -> None:
     settings = load(tmp_path, environ={})
     assert choose(settings).name == "ssh"
     other = replace(settings.cluster, link=cast(LinkName, "carrier-pigeon"))
-    with pytest.raises(LookupError):
+    with pytest.raises(ConfigError, match="a cluster that ssh reaches has no link"):
         choose(replace(settings, cluster=other))
+
+
+def test_a_context_chooses_kubernetes(tmp_path: Path) -> None:
+    where = 'context = "me"\nnamespace = "mine"\n'
+    (tmp_path / "tunnelkit.toml").write_text(f"[cluster]\n{where}")
+    settings = load(tmp_path, environ={})
+    assert choose(settings).name == "kubernetes"
+    assert settings.require_cluster() == "me/mine"
+    by_ssh = replace(settings.cluster, link="openssh")
+    with pytest.raises(ConfigError, match="Kubernetes has no link 'openssh'"):
+        choose(replace(settings, cluster=by_ssh))
+    nowhere = replace(settings, cluster=replace(settings.cluster, namespace=None))
+    with pytest.raises(ConfigError, match="no namespace"):
+        nowhere.require_cluster()

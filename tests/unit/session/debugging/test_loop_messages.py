@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
+from tunnelkit.session.debugging.loop_log_file import LoopLogFile
 from tunnelkit.session.debugging.loop_messages import event_text
-from tunnelkit.session.debugging.loops import LoopLogFile
 
 
 def test_the_log_is_written_in_words(tmp_path: Path) -> None:

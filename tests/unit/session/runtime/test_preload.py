@@ -18,6 +18,7 @@ _ELSEWHERE = (
     "tunnelkit.demo",
     "tunnelkit.link.paramiko",
     "tunnelkit.session.doctor.checks",
+    "tunnelkit.session.doctor.kube_checks",
 )
 
 _LOADED = "import sys; print(*sorted(n for n in sys.modules if n.startswith('tunnelkit')))"

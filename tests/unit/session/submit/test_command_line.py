@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunnelkit.errors import UsageError
+from tunnelkit.scheduler.pbs.batch_scripts import PbsBatchScripts
 from tunnelkit.scheduler.slurm.batch_scripts import SlurmBatchScripts
 from tunnelkit.session.submit.command_line import read_line
 
@@ -70,3 +71,36 @@ def test_the_text_is_read_when_it_is_sent(tmp_path: Path) -> None:
     assert line.script().text == b"#!/bin/sh\n\xff"
     request = line.request("/here")
     assert (request.text.encode("latin-1"), request.args) == (b"#!/bin/sh\n\xff", ["\xff"])
+
+
+def test_qsub_s_options_are_read_where_that_names_a_script(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text("#!/bin/sh\n")
+    line = read_line(["-l", "select=1", "-v", "A=1,B=2", "-joe", "--post-mortem=30m", str(path)])
+    assert (line.path, line.stand_s) == (str(path), 1800)
+    assert line.options == ["-l", "select=1", "-v", "A=1,B=2", "-joe"]
+
+
+@pytest.mark.parametrize(
+    "words", ["-I", "-W block=true", "-Wblock=true", "-z", "--", "-C #X", "-VI"]
+)
+def test_options_of_qsub_that_can_not_be_had(words: str) -> None:
+    scripts = PbsBatchScripts()
+    with pytest.raises(UsageError):
+        scripts.argv(words.split(" "))
+    with pytest.raises(UsageError):
+        scripts.header(f"#!/bin/sh\n#PBS {words}\n".encode())
+    scripts.argv(["-l", "walltime=1:00:00", "-W", "umask=022", "-N", "Iz", "-VP", "I"])
+
+
+def test_the_lines_that_qsub_reads(tmp_path: Path) -> None:
+    scripts = PbsBatchScripts()
+    text = b"#PBS -N a\n\n  # b\n#PBS -l select=1\necho\n#PBS -I\n"
+    assert scripts.header(text) == b"#PBS -N a\n\n  # b\n#PBS -l select=1"
+    assert scripts.header(b"#!/bin/sh\n" + text) == scripts.header(text)
+    for bad in (b"", b" \n", b"#!/bin/sh\r\nexit\r\n", b"a\0"):
+        with pytest.raises(UsageError):
+            scripts.header(bad)
+    with pytest.raises(UsageError):
+        scripts.check_args(["x"])
+    scripts.check_args([])

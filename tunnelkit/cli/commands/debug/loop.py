@@ -114,7 +114,8 @@ def _session_or_none() -> SessionPaths | None:
         inside_job = any(name in os.environ for name in ("SLURM_JOB_ID", "PBS_JOBID"))
         if inside_job:
             return None
-        if settings().cluster.login is None:
+        cluster = settings().cluster
+        if cluster.login is None and not cluster.is_kubernetes:
             note(
                 "[tk] no cluster is configured here (`tk init` does that): running on this machine"
             )

@@ -138,7 +138,7 @@ def _remote_root(settings: Settings) -> str:
     """Return the project's absolute path on the cluster; query the cluster only for `~`."""
     if settings.mirror.remote.startswith("/"):
         return settings.mirror.remote
-    settings.require_login()
+    settings.require_cluster()
     from tunnelkit.cli.terminal.tty import answer_prompt
     from tunnelkit.session.connection.probe import remote_root
 

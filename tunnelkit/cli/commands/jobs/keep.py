@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,8 @@ from tunnelkit.cli.completion.options import login_option, profile_option
 from tunnelkit.cli.lazy_typer import typer
 
 if TYPE_CHECKING:
-    from tunnelkit.session.runtime.control_answers import KeptJob
+    from tunnelkit.link.base import Prompter
+    from tunnelkit.session.runtime.control_answers import KeptJob, StandingProgram
 
 
 def keep(
@@ -48,7 +48,9 @@ def keep(
     action = "release" if release else "list" if for_s is None else "extend"
     jobs = run(_ask(action, job, for_s, profile, login))
     if action == "list" and job is not None:
-        jobs = [one for one in jobs if job in (one["job"], one["array"])]
+        from tunnelkit.session.submit.kept import is_named
+
+        jobs = [one for one in jobs if is_named(one, job)]
     if as_json:
         import json
 
@@ -61,28 +63,26 @@ async def _ask(
     action: str, job: str | None, for_s: float | None, profile: str | None, login: str | None
 ) -> list[KeptJob]:
     """Ask by the session's connection, else by one of this command."""
-    from tunnelkit.cli.terminal.context import find_session, settings
-    from tunnelkit.cli.terminal.tty import answer_prompt
-    from tunnelkit.errors import NoSessionError
-    from tunnelkit.session.runtime import control_client
+    from tunnelkit.cli.terminal.by_session import by_session
+    from tunnelkit.cli.terminal.context import settings
     from tunnelkit.session.runtime.control_calls import Keep
-    from tunnelkit.session.submit.kept import change, kept_jobs
+    from tunnelkit.session.submit.kept import change
     from tunnelkit.session.submit.login import own_login
+    from tunnelkit.session.submit.watch import noted_kept_jobs
 
-    if profile is None and login is None:
-        try:
-            paths = find_session()
-        except NoSessionError:
-            pass
-        else:
-            async with control_client.connect(paths) as session:
-                return await session.call(Keep(action=action, job=job, for_s=for_s))
-    prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
-    chosen = settings(profile=profile, cluster__login=login)
-    async with own_login(chosen, prompter) as far:
-        if action == "list":
-            return await kept_jobs(far)
-        return [await change(far, job, for_s)]
+    async def own(prompter: Prompter | None) -> list[KeptJob]:
+        chosen = settings(profile=profile, cluster__login=login)
+        async with own_login(chosen, prompter) as far:
+            if action == "list":
+                return await noted_kept_jobs(far)
+            changed = await change(far, job, for_s)
+            await noted_kept_jobs(far)
+            return [changed]
+
+    other = profile is not None or login is not None
+    return await by_session(
+        lambda: Keep(action=action, job=job, for_s=for_s), own, other_cluster=other
+    )
 
 
 def _show(action: str, jobs: list[KeptJob], job: str | None) -> None:
@@ -112,7 +112,12 @@ def lines(one: KeptJob) -> Iterator[str]:
     left_s = max(0.0, one["until_s"] - time.time())
     until = time.strftime("%H:%M", time.localtime(one["until_s"]))
     node = f" on {shown(one['node'])}" if one["node"] else ""
-    yield f"job {one['job']}{name}{array} failed with {_end(one)}; it is kept{node} until {until}"
+    if one["standing"]:
+        yield f"job {one['job']}{name}{array} is kept{node} until {until}"
+        yield from _programs(one["standing"])
+    else:
+        failed = f"failed with {_end(one)}"
+        yield f"job {one['job']}{name}{array} {failed}; it is kept{node} until {until}"
     who = "somebody is attached" if one["attached"] else "nobody is attached"
     idle = f"; without anybody it goes after {duration(one['idle_s'])}" if one["idle_s"] else ""
     yield f"  left     {duration(left_s)}; {who}{idle}"
@@ -120,7 +125,20 @@ def lines(one: KeptJob) -> Iterator[str]:
         by_then = _taken(one, one["until_s"])
         yield f"  cost     {_taken(one, time.time())} so far, {by_then} by then"
     go = f"or let it go: tk keep {one['job']} --release"
-    yield f"  next     tk up --attach-job {one['job']}, {go}"
+    enter = ", then F5" if one["standing"] else ""
+    yield f"  next     tk up --attach-job {one['job']}{enter}, {go}"
+
+
+def _programs(standing: list[StandingProgram]) -> Iterator[str]:
+    """Return the programs that stand at an exception, the first one first."""
+    from tunnelkit.text_format import shown
+
+    for one in standing:
+        rank = "" if one["rank"] is None else f"rank {one['rank']:.0f}, "
+        pid = "" if one["pid"] is None else f"pid {one['pid']:.0f} on "
+        where = f" at {shown(one['where'])}" if one["where"] else ""
+        place = f"{rank}{pid}{shown(one['node'] or '?')}"
+        yield f"  stands   {shown(one['error'] or 'an exception')}{where} ({place})"
 
 
 def _end(one: KeptJob) -> str:

@@ -10,6 +10,7 @@ from tunnelkit.cli.completion.log_options import (
     follow_option,
     last_error_option,
     last_lines_option,
+    log_file_option,
     log_json_option,
     rank_lines_option,
     stderr_option,
@@ -27,6 +28,7 @@ def logs(
         bool, typer.Option("--job", help="The log of the session's job, or of your newest.")
     ] = False,
     err: Annotated[bool, stderr_option()] = False,
+    file: Annotated[str | None, log_file_option()] = None,
     rank: Annotated[int | None, rank_lines_option()] = None,
     last_error: Annotated[bool, last_error_option()] = False,
     session: Annotated[
@@ -45,14 +47,19 @@ def logs(
     tk logs -f
     tk logs 4711 -f
     tk logs 4711 --last-error
+    tk logs 4711 --file out/train.log   where the scheduler has forgotten it
     tk logs --session --json | jq 'select(.kind == "error")'
     """
-    if job is not None or own_job or err:
+    if job is not None or own_job or err or file is not None:
         from tunnelkit.cli.logs.job_log import JobLogOptions, show_job_log
 
         _check(session=session, job=job, own_job=own_job)
+        if file is not None:
+            _check_file(file, named=job is not None or own_job, err=err)
         show_job_log(
-            JobLogOptions(job, follow, err, rank, last_error, count, as_json, profile, login)
+            JobLogOptions(
+                job, follow, err, rank, last_error, count, as_json, profile, login, file or ""
+            )
         )
     else:
         _show_local(
@@ -73,6 +80,17 @@ def _check(*, session: bool, job: str | None, own_job: bool) -> None:
         raise UsageError("--session is tk's own log", hint="leave it out for a job's log")
     if job is not None and own_job:
         raise UsageError("--job is the session's job", hint="leave it out to name another one")
+
+
+def _check_file(file: str, *, named: bool, err: bool) -> None:
+    from tunnelkit.errors import UsageError
+
+    if not named:
+        raise UsageError("--file is the log of a job", hint="name it: tk logs JOB --file FILE")
+    if err:
+        raise UsageError("--err looks for another file", hint="leave out --err or --file")
+    if not file:
+        raise UsageError("--file has no name", hint="a path on the login host")
 
 
 def _local_log(*, session: bool, as_json: bool) -> Path:

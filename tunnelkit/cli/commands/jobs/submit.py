@@ -6,9 +6,11 @@ import os
 import sys
 from typing import TYPE_CHECKING, Annotated
 
+from tunnelkit.cli.completion.options import text_option
 from tunnelkit.cli.lazy_typer import typer
 
 if TYPE_CHECKING:
+    from tunnelkit.link.base import Prompter
     from tunnelkit.session.runtime.control_answers import SubmitAnswer
     from tunnelkit.session.submit.command_line import SubmitLine
 
@@ -29,6 +31,12 @@ def submit(
             help="If it fails, keep the job with all it has, for an hour or that time.",
         ),
     ] = None,
+    post_mortem: Annotated[
+        str | None,
+        text_option(
+            "[=TIME]", "A Python of it that dies of an exception stands there, so long: 1h."
+        ),
+    ] = None,
     idle: Annotated[
         str | None,
         typer.Option("--idle", metavar="=TIME", help="Let go after so long without anybody: 20m."),
@@ -40,13 +48,15 @@ def submit(
     show: Annotated[bool, typer.Option("--print", help="Print what would be sent.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the job as JSON.")] = False,
 ) -> None:
-    """Submit a batch script as sbatch does; with --keep-on-failure a failed job waits for you.
+    """Submit a batch script as sbatch or qsub does; with --keep-on-failure a failed job waits.
 
-    Options come before SCRIPT, as sbatch's do. Those that aren't tk's are sbatch's. What follows
-    SCRIPT is the script's. A kept job costs what it holds: tk keep shows it and lets it go.
+    Options come before SCRIPT. Those that aren't tk's are sbatch's or qsub's. What follows SCRIPT
+    is the script's. With --post-mortem a Python of it stands at its exception, for F5. A kept job
+    costs what it holds: tk keep shows it and lets it go.
 
     tk submit train.sh --epochs 3
     tk submit --keep-on-failure=2h -p gpu --gpus=1 train.sh
+    tk submit --post-mortem train.sh
     tk submit --keep-on-failure --print train.sh
     """
     from tunnelkit.session.submit.command_line import read_line
@@ -74,6 +84,11 @@ def _report(line: SubmitLine, answer: SubmitAnswer) -> None:
         note(shown(text))
     where = shown(f"{answer['cluster']}:{answer['directory']}")
     say(f"job {answer['job']}: {shown(line.path)} of this computer was sent; it runs in {where}")
+    if line.stand_s:
+        say(
+            f"  a Python of it that dies of an exception stands there for "
+            f"{duration(line.stand_s)} at most: tk up --attach-job {answer['job']}, then F5"
+        )
     if line.keep_s:
         say(
             f"  if it fails, it is kept for {duration(line.keep_s)} at most, "
@@ -95,18 +110,13 @@ async def _submit(line: SubmitLine) -> SubmitAnswer:
     """Submit by the session's connection, else by one of this command."""
     from pathlib import Path
 
-    from tunnelkit.cli.terminal.context import find_session, settings
-    from tunnelkit.cli.terminal.tty import answer_prompt
-    from tunnelkit.errors import NoSessionError
-    from tunnelkit.session.runtime import control_client
+    from tunnelkit.cli.terminal.by_session import by_session
+    from tunnelkit.cli.terminal.context import settings
     from tunnelkit.session.submit.login import own_login
     from tunnelkit.session.submit.send import submit as send
 
-    try:
-        paths = find_session()
-    except NoSessionError:
-        prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
+    async def own(prompter: Prompter | None) -> SubmitAnswer:
         async with own_login(settings(), prompter) as login:
             return await send(login, line.script(), Path.cwd())
-    async with control_client.connect(paths) as session:
-        return await session.call(line.request(os.getcwd()))
+
+    return await by_session(lambda: line.request(os.getcwd()), own)

@@ -19,6 +19,12 @@ def why(
         int,
         typer.Option("--sample", metavar="SECONDS", help="How long a running job is sampled."),
     ] = 10,
+    log: Annotated[
+        str | None,
+        typer.Option(
+            "--log", metavar="FILE", help="Judge an ended job by this file of the login host."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the diagnosis as JSON.")] = False,
     sooner: Annotated[
         str | None,
@@ -42,6 +48,7 @@ def why(
     tk why 4711               one job; one that runs is sampled for 10 s
     tk why --sample 30        for longer
     tk why --start-sooner 38  carry out the offer: up to 38 min would start now
+    tk why 4711 --log out/train.log   where the scheduler has forgotten it
     tk why --explain oom-limit
     tk why 4711 --json | jq .verdicts[0].code
     """
@@ -54,4 +61,4 @@ def why(
 
         start_sooner(WhyOptions(job, check, as_json, profile, login, 0), sooner, yes=yes)
     else:
-        show_why(WhyOptions(job, check, as_json, profile, login, sample))
+        show_why(WhyOptions(job, check, as_json, profile, login, sample, log or ""))

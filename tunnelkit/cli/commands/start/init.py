@@ -17,6 +17,7 @@ from tunnelkit.errors import ConfigError, ConnectionFailed, TimeoutExpired, Usag
 if TYPE_CHECKING:
     from tunnelkit.config.schema import Settings
     from tunnelkit.file_changes import FileChange
+    from tunnelkit.session.connection.kubeconfig import KubeContext
 
 
 _SHOWN_ALIASES = 12
@@ -30,6 +31,7 @@ class _Answers:
     remote: str | None
     scheduler: str | None
     profile: str | None
+    kube: KubeContext | None = None
 
 
 def init(
@@ -42,16 +44,16 @@ def init(
         ),
     ] = None,
     remote: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", help="The project's directory on the cluster."),
+        str | None, options.text_option("DIR", "The project's directory on the cluster.")
     ] = None,
     scheduler: Annotated[
         str | None,
-        typer.Option(
-            metavar="auto|slurm|pbs|torque|none", help="Default: asked of the login host over ssh."
-        ),
+        options.text_option("auto|slurm|pbs|torque|none", "Default: asked of the login host."),
     ] = None,
     profile: Annotated[str | None, options.base_profile_option()] = None,
+    kube: Annotated[bool, typer.Option("--kube", help="Kubernetes or OpenShift.")] = False,
+    context: Annotated[str | None, options.text_option("NAME", "With --kube: another one.")] = None,
+    namespace: Annotated[str | None, options.text_option("NAME", "With --kube: another.")] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite a tunnelkit.toml that is here.")
     ] = False,
@@ -64,6 +66,7 @@ def init(
 
     tk init
     tk init --login me@login.example.org --remote ~/code
+    tk init --kube --remote /workspace
     """
     from tunnelkit import file_changes
     from tunnelkit.cli.commands.debug.vscode import report
@@ -73,11 +76,10 @@ def init(
 
     target = Path.cwd() / FILE_NAME
     _check_absent(target, force=force)
-    above = find_project(target.parent.parent)
-    if above is not None:
+    if (above := find_project(target.parent.parent)) is not None:
         typer.echo(f"note: from here on this directory is a project apart from {above}")
-    given = _Answers(login, remote, scheduler, profile)
-    _settings(target, given)  # so that a wrong flag fails before any question
+    pods = _from_kubeconfig(context, namespace) if kube or context or namespace else None
+    given = _Answers(login, remote, scheduler, profile, pods)
     answers, silent = _completed(target, given, may_ask=not yes and is_interactive())
     settings = _settings(target, answers)
     check_places(settings, all_of_it=True)
@@ -90,12 +92,21 @@ def init(
     _say_next(settings, silent=silent)
 
 
+def _from_kubeconfig(context: str | None, namespace: str | None) -> KubeContext:
+    """Return the context and namespace to pin: as given, else those of this moment."""
+    from tunnelkit.session.connection.kubeconfig import read_context
+
+    found = read_context(context, namespace)
+    say(f"Kubernetes: context {found.context}, namespace {found.namespace}")
+    return found
+
+
 def _say_next(settings: Settings, *, silent: bool) -> None:
     if silent:
         login = settings.require_login()
         typer.echo(f"next: {login} does not answer: correct tunnelkit.toml, or see tk doctor")
     else:
-        typer.echo("next: tk up")
+        typer.echo("next: tk up POD" if settings.cluster.is_kubernetes else "next: tk up")
 
 
 def is_interactive() -> bool:
@@ -119,12 +130,17 @@ def _settings(target: Path, answers: _Answers) -> Settings:
         "mirror.remote": answers.remote,
         "cluster.scheduler": answers.scheduler,
         "profile": answers.profile,
+        "cluster.context": answers.kube.context if answers.kube else None,
+        "cluster.namespace": answers.kube.namespace if answers.kube else None,
     }
     return assemble(target.parent, None, cwd=target.parent, overrides=overrides)
 
 
 def _completed(target: Path, given: _Answers, *, may_ask: bool) -> tuple[_Answers, bool]:
     """Return all answers, and True if the cluster did not answer."""
+    _settings(target, given)  # so that a wrong flag fails before any question
+    if given.kube is not None:
+        return given, False
     answers = _ask(target, given, may_ask=may_ask)
     settings = _settings(target, answers)
     if settings.cluster.scheduler != "auto" or answers.scheduler is not None:
@@ -243,6 +259,18 @@ def _template(project_dir: Path, answers: _Answers) -> str:
     def line(key: str, value: str | None, example: str) -> str:
         return f"# {key} = {quote(example)}" if value is None else f"{key} = {quote(value)}"
 
+    cluster = f"""\
+# Where you ssh to: host, user@host or an alias from your ssh_config.
+{line("login", answers.login, "me@login.example.org")}
+# auto | slurm | pbs | torque | none (none: the login host is the compute node's way in)
+{line("scheduler", answers.scheduler, "auto")}"""
+    if answers.kube is not None:
+        cluster = f"""\
+# Kubernetes: a context of your kubeconfig, and a namespace; whatever is current elsewhere.
+{line("context", answers.kube.context, "")}
+{line("namespace", answers.kube.namespace, "")}
+{line("kubectl", answers.kube.kubectl, "")}
+# container = "train"  # default: the pod's default one"""
     remote_example = "~/tk/" + (project_dir.name if project_dir.name.isprintable() else "project")
     return f"""\
 # tunnelkit: see every value and where it comes from with `tk config show`.
@@ -254,10 +282,7 @@ def _template(project_dir: Path, answers: _Answers) -> str:
 # forwards = ["8888", "6006:127.0.0.1:6006"]
 
 [cluster]
-# Where you ssh to: host, user@host or an alias from your ssh_config.
-{line("login", answers.login, "me@login.example.org")}
-# auto | slurm | pbs | torque | none (none: the login host is the compute node's way in)
-{line("scheduler", answers.scheduler, "auto")}
+{cluster}
 # Shell lines to run on the node before your program.
 # prologue = "module load cuda\\nsource ~/venv/bin/activate"
 
@@ -268,6 +293,7 @@ def _template(project_dir: Path, answers: _Answers) -> str:
 # mem = "16G"
 # time = "2:00:00"
 # partition = "gpu"
+# On Kubernetes: pod = "my-pod", or image = "ghcr.io/me/train:12"
 
 [mirror]
 # Where this directory is copied to on the cluster.

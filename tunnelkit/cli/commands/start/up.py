@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from tunnelkit.cli.completion import options
 from tunnelkit.cli.lazy_typer import typer
+from tunnelkit.cli.terminal import kept_notice
 from tunnelkit.cli.terminal.output import note, paint, say
 from tunnelkit.cli.views.status import printable
 
 if TYPE_CHECKING:
     from tunnelkit.config.schema import Settings
+    from tunnelkit.session.runtime.control_answers import AttachAnswer
     from tunnelkit.session.runtime.launch_spec import LaunchSpec
     from tunnelkit.session.runtime.paths import SessionPaths
     from tunnelkit.session.runtime.status import SessionStatus
@@ -24,6 +26,9 @@ _UP_HELP = """Get the node: connect, allocate, mirror, forward. Returns when all
     tk up --nodes 2 --gpus 4       two nodes, four GPUs on each
     tk up --time 2:00:00 --partition gpu
     tk up --attach-job 4711        a job that you made: salloc, sbatch, qsub
+    tk up ml-dev-env               Kubernetes: a pod of yours, or all pods of
+    tk up statefulset/train        one owner; tk down leaves them
+    tk up --image IMAGE --gpus 1   Kubernetes: a pod that tk makes and ends
 
 Called again, it tells the state of what is up, or takes over what a killed
 session left behind.
@@ -49,6 +54,11 @@ def up(
     ] = None,
     requeue: Annotated[bool | None, options.requeue_option()] = None,
     attach_job: Annotated[str | None, options.attach_job_option()] = None,
+    selector: Annotated[str | None, options.selector_option()] = None,
+    container: Annotated[str | None, options.container_option()] = None,
+    image: Annotated[
+        str | None, options.text_option("IMAGE", "Kubernetes: make a pod of this image.")
+    ] = None,
     profile: Annotated[str | None, options.profile_option()] = None,
     login: Annotated[str | None, options.login_option()] = None,
     link: Annotated[str | None, options.link_option()] = None,
@@ -60,17 +70,13 @@ def up(
 ) -> None:
     """Bring the session up; the help text is `_UP_HELP`."""
     from tunnelkit.cli.terminal.context import settings
-    from tunnelkit.model import check_host, check_job_id
 
-    if node is not None:
-        check_host(node)
-    if attach_job is not None:
-        check_job_id(attach_job)
     wanted = settings(
         profile=profile,
         cluster__login=login,
         cluster__link=link,
         cluster__scheduler=scheduler,
+        cluster__container=container,
         allocation__nodes=nodes,
         allocation__gpus=gpus,
         allocation__cpus=cpus,
@@ -83,11 +89,37 @@ def up(
         allocation__reservation=reservation,
         allocation__exclusive=exclusive,
         allocation__requeue=requeue,
+        allocation__image=image,
     )
+    given = selector or container or image
+    node, attach_job = _place(wanted, node, attach_job, selector, for_kube=given is not None)
     _bring_up(wanted, node, attach_job, take_over=take_over, as_json=as_json)
 
 
 up.__doc__ = _UP_HELP
+
+
+def _place(
+    wanted: Settings, node: str | None, job: str | None, selector: str | None, *, for_kube: bool
+) -> tuple[str | None, str | None]:
+    """Return the node to ask for and the job to use, checked; pods count as jobs."""
+    from tunnelkit.errors import UsageError
+    from tunnelkit.model import check_host, check_job_id
+
+    if wanted.cluster.is_kubernetes:
+        from tunnelkit.session.backends.kubernetes import choose_pods
+
+        return None, choose_pods(wanted, node or job, selector)
+    if for_kube:
+        raise UsageError(
+            "--selector, --container and --image are for Kubernetes",
+            hint="tk init --kube sets a directory up for it",
+        )
+    if node is not None:
+        check_host(node)
+    if job is not None:
+        check_job_id(job)
+    return node, job
 
 
 def _bring_up(
@@ -98,7 +130,7 @@ def _bring_up(
     from tunnelkit.session.runtime.launch_spec import LaunchSpec
     from tunnelkit.session.runtime.paths import session_paths
 
-    wanted.require_login()
+    wanted.require_cluster()
     again = is_alive(session_paths(wanted.project_dir))
     status = run(_up(LaunchSpec(wanted, node, take_over, attach_job)))
     _tell_editor(wanted, status)
@@ -108,8 +140,42 @@ def _bring_up(
         say(json.dumps(status, indent=2))
     else:
         say(ready_line(status))
+        for line in kept_notice.lines():
+            note(f"  {line}")
+        if attach_job is not None and _enter_standing(wanted, attach_job):
+            return
         if sys.stderr.isatty() and not again:
             note("next: `tk loop python FILE`, then press F5")
+
+
+def _enter_standing(wanted: Settings, wanted_job: str) -> bool:
+    """Have F5 enter a program that stands at an exception in the job; False if none does."""
+    from tunnelkit.cli.terminal.context import run
+    from tunnelkit.errors import TunnelkitError
+    from tunnelkit.session.runtime import control_client
+    from tunnelkit.session.runtime.control_calls import Attach
+    from tunnelkit.session.runtime.paths import session_paths
+
+    async def attach() -> AttachAnswer:
+        async with control_client.connect(session_paths(wanted.project_dir)) as session:
+            return await session.call(Attach(standing=True))
+
+    try:
+        answer = run(attach())
+    except TunnelkitError as error:
+        note(f"  {error.one_line()}")
+        return False
+    if "attached" not in answer:
+        return False
+    rank = "" if answer["rank"] is None else f"rank {answer['rank']}, "
+    where = f"{rank}pid {answer['attached']} on {answer['node']}"
+    if answer["ready"]:
+        port = f"127.0.0.1:{answer['port']}"
+        say(f"a program stands at its exception ({where}): press F5 (port {port})")
+    else:
+        logs = f"its log says why: tk logs {wanted_job}"
+        note(f"  the program at its exception ({where}) does not answer; {logs}")
+    return True
 
 
 def _tell_editor(wanted: Settings, status: SessionStatus) -> None:
@@ -133,7 +199,9 @@ def ready_line(status: SessionStatus) -> str:
     parts = [paint("ready", "green"), f"on {where}"]
     if job:
         adopted = ", adopted" if job.get("made_by") == "you" else ""
-        parts.append(f"(job {job['id']}{adopted})")
+        # A pod's id has its kind in it.
+        what = job["id"] if "/" in job["id"] else f"job {job['id']}"
+        parts.append(f"({what}{adopted})")
     return " ".join(parts) + f"; F5 goes to 127.0.0.1:{status['debug_port']}"
 
 
@@ -237,7 +305,7 @@ def _with_last_node(launch: LaunchSpec, paths: SessionPaths, *, with_job: bool) 
     left = LeftSession.load(paths.launch)
     if left is None:
         return launch
-    login = launch.settings.require_login()
+    login = launch.settings.require_cluster()
     if left.login not in (None, str(login)):
         # Node and job id of one cluster mean nothing on another.
         if with_job:

@@ -30,6 +30,7 @@ class WhyOptions:
     profile: str | None
     login: str | None
     sample_s: int = 10
+    log: str = ""
 
 
 def show_why(options: WhyOptions) -> None:
@@ -41,6 +42,8 @@ def show_why(options: WhyOptions) -> None:
             f"--sample takes 0 to {_MOST_S} seconds, not {options.sample_s}",
             hint="10 s show most causes",
         )
+    if options.log and options.job is None:
+        raise UsageError("--log is the log of a job", hint="name it: tk why JOB --log FILE")
     info = run(_ask(options))
     _keep(info)
     if options.as_json:
@@ -86,13 +89,16 @@ async def _ask(options: WhyOptions) -> DiagnosisInfo:
         else:
             async with control_client.connect(paths) as session:
                 with asking(what):
-                    return await session.call(Why(job=options.job, sample=options.sample_s))
+                    return await session.call(
+                        Why(job=options.job, sample=options.sample_s, log=options.log)
+                    )
     prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
     chosen = settings(profile=options.profile, cluster__login=options.login)
     async with own_sources(chosen, prompter) as sources:
         # Not before: the connection may ask for a password.
         with asking(what):
-            return to_json(await diagnose(sources, options.job, sample_s=options.sample_s))
+            found = await diagnose(sources, options.job, sample_s=options.sample_s, log=options.log)
+            return to_json(found)
 
 
 def lines(diagnosis: Diagnosis) -> Iterator[str]:
@@ -109,7 +115,12 @@ def lines(diagnosis: Diagnosis) -> Iterator[str]:
 
 def _verdict_lines(verdict: Verdict, diagnosis: Diagnosis) -> Iterator[str]:
     name = f"job {diagnosis.job_id}" if diagnosis.job_id else "the session"
-    yield paint(shown(f"{name} {verdict.predicate}"), _COLOURS[diagnosis.stage])
+    return verdict_lines(verdict, name, _COLOURS[diagnosis.stage])
+
+
+def verdict_lines(verdict: Verdict, name: str, colour: str) -> Iterator[str]:
+    """Return a verdict as lines for people. name: what it is about."""
+    yield paint(shown(f"{name} {verdict.predicate}"), colour)
     last = ""
     for one in verdict.because:
         label = one.label if one.label != last else ""

@@ -6,23 +6,47 @@ import re
 from collections.abc import Mapping
 
 from tunnelkit.diagnosis.evidence.end import EndView, LogView, StepView
+from tunnelkit.scheduler import rooms
 from tunnelkit.scheduler.pbs.inspect.job import exit_of
 from tunnelkit.scheduler.pbs.inspect.request import size_bytes
 from tunnelkit.scheduler.pbs.parse import JobRecord
+from tunnelkit.scheduler.rooms import parse_rooms, quota_rows
 from tunnelkit.scheduler.sections import Section
 
-#: Runs if the job has ended. $id: its full id; `attribute NAME` prints one of its record.
-#: A log's first line is its path, size and time; `.OU` and `.ER` are PBS's names for the files
-#: of a job that was submitted with a directory (-o DIR/).
-SCRIPT = r"""
+#: Runs if the job has ended. $id: its full id; `attribute NAME` prints one of its record; $log_out,
+#: $log_err, $log_given: see LogHint. A log's first line is its path, size and time; `.OU` and `.ER`
+#: are PBS's names for the files of a job that was submitted with a directory (-o DIR/).
+#:
+#: Of a job that the server has forgotten there are the log that tk saw, that of tk's own jobs, and
+#: PBS's usual name in the home.
+SCRIPT = (
+    r"""
+tails= directory=
 log() {
   path=$(attribute "$2")
   case ${path%%/*} in *:) path=/${path#*:/} ;; esac
   case $path in ''|*'^array_index^'*) return ;; esac
   [ ! -d "$path" ] || path=${path%/}/$id.$3
+  show "$1" "$path"
+}
+show() {
+  path=$2
+  [ "$1" != stdout ] || directory=${path%/*}
+  [ ! -f "$path" ] || tails=$tails$(timeout 5 tail -c 65536 -- "$path" 2>/dev/null)
   section "$1" sh -c 'stat -L -c "%n|%s|%Y" -- "$1" && [ -f "$1" ] && tail -c 65536 -- "$1"' \
     sh "$path"
 }
+known=$(attribute Output_Path)
+if [ "$log_given" ] || { [ -z "$known" ] && [ "$log_out" ]; }; then
+  show stdout "$log_out"
+  [ "$log_given" ] || [ -z "$log_err" ] || show stderr "$log_err"
+elif [ -z "$known" ]; then
+  number=${id%%.*}
+  for path in "$HOME/.cache/tunnelkit/jobs/${number%%[!0-9]*}.log" "$HOME"/*.o"$number"; do
+    [ ! -f "$path" ] || { show stdout "$path"; break; }
+  done
+  for path in "$HOME"/*.e"$number"; do [ ! -f "$path" ] || { show stderr "$path"; break; }; done
+else
 case $(attribute Join_Path) in
 oe) log stdout Output_Path OU ;;
 eo) log stderr Error_Path ER ;;
@@ -31,7 +55,16 @@ eo) log stderr Error_Path ER ;;
   log stderr Error_Path ER
   ;;
 esac
+fi
 """
+    + rooms.OF_LOG
+    + r"""
+if [ "$full" ]; then
+  rooms "$named" "$directory" "$HOME"
+  quotas "$named" "$directory" "$HOME"
+fi
+"""
+)
 _HEAD = re.compile(r"(.*)\|([0-9]{1,19})\|([0-9]{1,12})")
 
 
@@ -46,11 +79,14 @@ def end_view(sections: Mapping[str, Section], record: JobRecord | None) -> EndVi
             logs.append(view)
         else:
             missing.append(f"the job's {name}: {section.failure or 'it is no file'}")
+    room, quotas = parse_rooms(sections), quota_rows(sections)
     if record is None:
-        return EndView(logs=tuple(logs), missing=tuple(missing))
+        if not logs and not missing:
+            missing.append("log: its path is not on record any more")
+        return EndView(logs=tuple(logs), missing=tuple(missing), rooms=room, quotas=quotas)
     if messages := record.get("resources_used.diag_messages"):
         logs.append(LogView("resources_used.diag_messages", messages, len(messages)))
-    return EndView((_whole(record),), tuple(logs), tuple(missing))
+    return EndView((_whole(record),), tuple(logs), tuple(missing), rooms=room, quotas=quotas)
 
 
 def _log(section: Section) -> LogView | None:

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 
 from tunnelkit.errors import SchedulerError
 from tunnelkit.model import Completed, JobState
-from tunnelkit.scheduler import box_section
+from tunnelkit.scheduler import box_section, rooms
 from tunnelkit.scheduler.base import LoginPrograms
 from tunnelkit.scheduler.box_section import with_boxes
-from tunnelkit.scheduler.inspector import Inspection
+from tunnelkit.scheduler.inspector import NO_HINT, Inspection, LogHint
 from tunnelkit.scheduler.pbs import errors
 from tunnelkit.scheduler.pbs.inspect import ended, waiting
 from tunnelkit.scheduler.pbs.inspect.job import job_view
@@ -26,14 +26,15 @@ from tunnelkit.scheduler.pbs.parse import (
     unix_time,
 )
 from tunnelkit.scheduler.pbs.states import state_of
+from tunnelkit.scheduler.rooms import storage_of
 from tunnelkit.scheduler.sections import PREAMBLE, Section, parse_sections
 
 # $1 (after the mark): the job, $2: PBS's directory or "", $3 and $4: see box_section, $5: -x where
-# finished jobs are kept.
+# finished jobs are kept, $6 to $8: see LogHint.
 # An attribute's value goes on in lines that begin with a tab. Without a history `-x` is refused,
 # with exit status 0.
 _BEGIN = r"""
-id=$1 box_dir=$3 box_job=$4
+id=$1 box_dir=$3 box_job=$4 log_out=$6 log_err=$7 log_given=$8
 PATH=${2:+$2:}$PATH
 export TZ=UTC0
 section now date +%s
@@ -57,7 +58,14 @@ Q|H|W|T)
 """
 _OTHERS = r"""
 ;;
-R|S|U|B) ;;
+R|S|U|B)
+if [ "$box_dir" ]; then
+  path=$(attribute Output_Path)
+  path=/${path#*:/}
+  rooms "${path%/*}"
+  quotas "${path%/*}"
+fi
+;;
 *)
 full=$(printf '%s\n' "$record" | sed -n 's/^Job Id: *//p' | head -n 1)
 id=${full:-$id}
@@ -118,13 +126,15 @@ class QstatInspector(LoginPrograms):
             return max(alive, key=_number).job_id
         return max(records, key=_ended).job_id if records else None
 
-    def inspect(self, job_id: str, mark: str, box_dir: str = "") -> list[str]:
+    def inspect(
+        self, job_id: str, mark: str, box_dir: str = "", log: LogHint = NO_HINT
+    ) -> list[str]:
         """See `JobInspector.inspect`."""
         end = (ended.SCRIPT, box_section.SCRIPT)
-        script = (PREAMBLE, _BEGIN, waiting.SCRIPT, self._nodes, _OTHERS, *end, _END)
+        script = (PREAMBLE, rooms.SCRIPT, _BEGIN, waiting.SCRIPT, self._nodes, _OTHERS, *end, _END)
         job = check_job_id(job_id)
         boxes = (box_dir, box_section.job_file_name(job))
-        words = (mark, job, self.directory_of("qstat"), *boxes, *self._history)
+        words = (mark, job, self.directory_of("qstat"), *boxes, *self._history, *log.words)
         return ["sh", "-c", "".join(script), "sh", *words]
 
     def parse(self, done: Completed, job_id: str, mark: str) -> Inspection:
@@ -151,7 +161,7 @@ class QstatInspector(LoginPrograms):
         if job.state is JobState.PENDING:
             return Inspection(now_s, job, waiting.cluster_view(sections, job, now_s))
         if job.state is JobState.RUNNING:
-            return Inspection(now_s, job)
+            return Inspection(now_s, job, storage=storage_of(sections))
         end = with_boxes(ended.end_view(sections, record), sections)
         return Inspection(now_s, job, None, end)
 

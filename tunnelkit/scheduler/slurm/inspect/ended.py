@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tunnelkit.diagnosis.evidence.end import EndView, LogView, RoomView
+from tunnelkit.diagnosis.evidence.end import EndView, LogView
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.model import JobState
+from tunnelkit.scheduler import rooms
+from tunnelkit.scheduler.rooms import parse_rooms, quota_rows
 from tunnelkit.scheduler.sections import Section
+from tunnelkit.scheduler.slurm.inspect import submit_line
 from tunnelkit.scheduler.slurm.inspect.accounting import (
     FIELDS,
     job_of,
@@ -24,8 +27,9 @@ _LOG_NAMES = ("out", "err")
 # database sacct exits 1. An unknown field would fail the whole call, so only old ones are asked
 # for. -D: the runs before a requeue, too. The separator can't be in a constraint or a job's name.
 #
-# Slurm's record has the paths of the logs for MinJobAge (300 s) after the end; then only the usual
-# names are left: sbatch's default, and that of tk's own jobs.
+# Slurm's record has the paths of the logs for MinJobAge (300 s) after the end; then there are those
+# that tk saw ($log_out), those of sbatch's -o and -e (SubmitLine, from Slurm 20.11 on; the script
+# where a site keeps it), and the usual names: sbatch's default, and that of tk's own jobs.
 #
 # The file systems are asked for because a message of a full disk may be gone before the log is
 # read, and a quota may have been the cause. A path in a log is only ever an argument of df.
@@ -42,8 +46,24 @@ value_of() {{
   printf '%s\n' "$record" | sed -n "s/.* $1=//p" | sed -e 's/ [A-Z][A-Za-z]*=.*//' -e 's/ *$//' -e q
 }}
 out=$(value_of StdOut) err=$(value_of StdErr) directory=$(value_of WorkDir)
-if [ -z "$out" ]; then
+if [ -z "$directory" ]; then
   directory=$(printf '%s\n' "$rows" | sed -n "s/.*$tab\(\/[^$tab]*\)\$/\1/p" | tail -n 1)
+fi
+if [ "$log_given" ]; then
+  out=$log_out err=
+elif [ -z "$out" ] && [ "$log_out" ]; then
+  out=$log_out err=$log_err
+elif [ -z "$out" ] && [ "$directory" ]; then
+  lines=$(timeout 10 sacct -B -j "$id" 2>/dev/null </dev/null | grep '^#SBATCH '
+    timeout 10 sacct -X -n -P -j "$id" -o SubmitLine 2>/dev/null </dev/null | tail -n 1)
+  name=$(printf '%s\n' "$rows" | sed -n "s/^[^$tab]*$tab\([^$tab]*\).*/\1/p" | head -n 1)
+  from_lines() {{
+    printf '%s\n' "$lines" | awk -v short="$1" -v long="$2" -v id="$id" -v name="$name" \
+      -v user="$(id -un)" -v directory="$directory" '{submit_line.AWK}'
+  }}
+  out=$(from_lines -o --output) err=$(from_lines -e --error)
+fi
+if [ -z "$out" ]; then
   own=$HOME/.cache/tunnelkit/jobs/${{id%%_*}}.log
   for path in "${{directory:+$directory/slurm-$id.out}}" "$own"; do
     [ -z "$path" ] || ! timeout 5 test -f "$path" || {{ out=$path; break; }}
@@ -60,16 +80,12 @@ else echo tk-no-directory; fi' sh "$2"
 }}
 log out "$out"
 log err "$err"
-named=$(for path in "$out" "$err"; do
+tails=$(for path in "$out" "$err"; do
   [ ! -f "$path" ] || timeout 5 tail -c {LOG_BYTES} -- "$path"
-done 2>/dev/null | sed -n "s/.*\[Errno [0-9]*\][^']*'\(\/[^']*\)'.*/\1/p" | tail -n 1)
-section rooms sh -c 'for path; do
-  while [ "$path" ] && [ ! -e "$path" ]; do path=${{path%/*}}; done
-  [ "$path" ] || continue
-  printf "tk-room %s\n" "$path"
-  df -P -k -- "$path" | tail -n 1
-  df -P -i -- "$path" | tail -n 1
-done 2>/dev/null; :' sh "$named" "$directory" "${{out%/*}}" "$HOME"
+done 2>/dev/null)
+{rooms.OF_LOG}
+rooms "$named" "$directory" "${{out%/*}}" "$HOME"
+[ -z "$full" ] || quotas "$named" "$directory" "${{out%/*}}" "$HOME"
 """
 
 _HEAD = re.compile(r"tk-file ([0-9]{1,18}) ([0-9]{1,12})\Z")
@@ -78,7 +94,6 @@ _PROBLEMS = {
     "tk-absent": "it is not there",
     "tk-no-directory": "its directory is not there",
 }
-_DF = re.compile(r"(.*?) +([0-9]{1,18}) +([0-9]{1,18}) +([0-9]{1,18}) +([0-9]{1,3})% +(/.*)")
 
 
 def end_view(sections: Mapping[str, Section], job: JobView | None) -> EndView:
@@ -103,7 +118,8 @@ def end_view(sections: Mapping[str, Section], job: JobView | None) -> EndView:
         missing=tuple(missing),
         job=next((row.step for row in last if not row.step.step), None),
         earlier=tuple(row.step for row in earlier if not row.step.step),
-        rooms=_rooms(sections.get("rooms")),
+        rooms=parse_rooms(sections),
+        quotas=quota_rows(sections),
         users=users,
         own_uid=own_uid,
     )
@@ -139,21 +155,6 @@ def _logs(sections: Mapping[str, Section]) -> list[LogView]:
         problem = "" if section.code == 0 else section.failure
         found.append(LogView(path, text, size, float(match[2]), problem))
     return found
-
-
-def _rooms(section: Section | None) -> tuple[RoomView, ...]:
-    found = []
-    for part in ("" if section is None else f"\n{section.text}").split("\ntk-room ")[1:][:4]:
-        path, *lines = part.split("\n")
-        rows = [match for line in lines if (match := _DF.fullmatch(line.strip()))]
-        if not rows:
-            continue
-        size, _, free, used, mounted_on = rows[0].groups()[1:]
-        inodes = int(rows[1][5]) / 100 if len(rows) > 1 and int(rows[1][2]) else None
-        found.append(
-            RoomView(path, mounted_on, int(size) << 10, int(free) << 10, int(used) / 100, inodes)
-        )
-    return tuple(found)
 
 
 def _users(section: Section | None) -> tuple[int | None, tuple[tuple[int, str], ...]]:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import re
 
+from tunnelkit.diagnosis.evidence.storage import NO_STORAGE
 from tunnelkit.errors import SchedulerError
 from tunnelkit.model import Completed, JobState
-from tunnelkit.scheduler import box_section
+from tunnelkit.scheduler import box_section, rooms
 from tunnelkit.scheduler.base import LoginPrograms
 from tunnelkit.scheduler.box_section import with_boxes
-from tunnelkit.scheduler.inspector import Inspection
+from tunnelkit.scheduler.inspector import NO_HINT, Inspection, LogHint
+from tunnelkit.scheduler.rooms import storage_of
 from tunnelkit.scheduler.sections import PREAMBLE, parse_sections
 from tunnelkit.scheduler.slurm.inspect import ended, waiting
 from tunnelkit.scheduler.slurm.inspect.job import job_view
 from tunnelkit.scheduler.slurm.job_id import check_job_id
 from tunnelkit.scheduler.slurm.states import state_of
 
-# $1 (after the mark): the job, $2: Slurm's directory or "", $3 and $4: see box_section. squeue's
+# $1 (after the mark): the job, $2: Slurm's directory or "", $3 and $4: see box_section, $5 to $7:
+# see LogHint. squeue's
 # filters in the environment would hide jobs.
 _BEGIN = r"""
 id=$1
 box_dir=$3 box_job=$4
+log_out=$5 log_err=$6 log_given=$7
 PATH=${2:+$2:}$PATH
 unset SQUEUE_PARTITION SQUEUE_ACCOUNT SQUEUE_QOS SQUEUE_LICENSES SQUEUE_NAMES SQUEUE_USERS
 export SLURM_TIME_FORMAT=%s
@@ -51,12 +55,27 @@ PENDING|CONFIGURING|POWER_UP_NODE|REQUEUED|REQUEUE_FED|REQUEUE_HOLD|RESV_DEL_HOL
 """
 _OTHERS = r"""
 ;;
-RUNNING|RESIZING|SIGNALING|SUSPENDED|STOPPED) ;;
+RUNNING|RESIZING|SIGNALING|SUSPENDED|STOPPED)
+if [ "$box_dir" ]; then
+  field StdOut
+  rooms "${value%/*}"
+  quotas "${value%/*}"
+fi
+;;
 *)
 """
 _END = "\n;;\nesac\nexit 0\n"
 SCRIPT = "".join(
-    (PREAMBLE, _BEGIN, waiting.SCRIPT, _OTHERS, ended.SCRIPT, box_section.SCRIPT, _END)
+    (
+        PREAMBLE,
+        rooms.SCRIPT,
+        _BEGIN,
+        waiting.SCRIPT,
+        _OTHERS,
+        ended.SCRIPT,
+        box_section.SCRIPT,
+        _END,
+    )
 )
 
 # The newest that waits or runs, else the one that ended last.
@@ -96,11 +115,13 @@ class SlurmInspector(LoginPrograms):
         number, task = best[:2]
         return f"{number}{task}" if re.fullmatch(r"_[0-9]+", task) else f"{number}"
 
-    def inspect(self, job_id: str, mark: str, box_dir: str = "") -> list[str]:
+    def inspect(
+        self, job_id: str, mark: str, box_dir: str = "", log: LogHint = NO_HINT
+    ) -> list[str]:
         """See `JobInspector.inspect`."""
         job = check_job_id(job_id)
         boxes = (box_dir, box_section.job_file_name(job))
-        words = (mark, job, self.directory_of("squeue"), *boxes)
+        words = (mark, job, self.directory_of("squeue"), *boxes, *log.words)
         return ["sh", "-c", SCRIPT, "sh", *words]
 
     def parse(self, done: Completed, job_id: str, mark: str) -> Inspection:
@@ -128,6 +149,7 @@ class SlurmInspector(LoginPrograms):
             cluster=waiting.cluster_view(sections, job) if job is not None and waits else None,
             end=None if waits or runs else with_boxes(ended.end_view(sections, job), sections),
             missing=tuple(missing),
+            storage=storage_of(sections) if runs else NO_STORAGE,
         )
 
     def shorten(self, job_id: str, minutes: int) -> list[str]:

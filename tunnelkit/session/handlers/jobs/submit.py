@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tunnelkit.model import Completed
 from tunnelkit.mux.rpc import Handler
@@ -10,15 +11,17 @@ from tunnelkit.scheduler.base import Command
 from tunnelkit.session.runtime.control_answers import KeptJob, SubmitAnswer
 from tunnelkit.session.runtime.control_calls import Keep, Submit
 from tunnelkit.session.session import Session
-from tunnelkit.session.submit.kept import change, kept_jobs
-from tunnelkit.session.submit.login import LIMIT_S, Login, login_of
-from tunnelkit.session.submit.send import UserScript, submit
+
+if TYPE_CHECKING:
+    from tunnelkit.session.submit.login import Login
 
 
 def submit_handlers(session: Session) -> list[tuple[str, Handler]]:
     """Return the handlers of both commands."""
 
     async def sends(request: Submit) -> SubmitAnswer:
+        from tunnelkit.session.submit.send import UserScript, submit
+
         script = UserScript(
             _words(request.name),
             request.text.encode("latin-1"),
@@ -27,14 +30,20 @@ def submit_handlers(session: Session) -> list[tuple[str, Handler]]:
             request.keep_s,
             request.idle_s,
             request.most,
+            request.stand_s,
         )
-        return await submit(_login(session), script, Path(request.here))
+        return await submit(login_of_session(session), script, Path(request.here))
 
     async def keeps(request: Keep) -> list[KeptJob]:
+        from tunnelkit.session.submit.kept import change
+        from tunnelkit.session.submit.watch import noted_kept_jobs
+
         if request.action == "list":
-            return await kept_jobs(_login(session))
+            return await noted_kept_jobs(login_of_session(session))
         for_s = request.for_s if request.action == "extend" else None
-        return [await change(_login(session), request.job, for_s)]
+        changed = await change(login_of_session(session), request.job, for_s)
+        await noted_kept_jobs(login_of_session(session))
+        return [changed]
 
     return [Submit.served_by(sends), Keep.served_by(keeps)]
 
@@ -44,7 +53,10 @@ def _words(text: str) -> str:
     return text.encode("latin-1").decode("utf-8", "surrogateescape")
 
 
-def _login(session: Session) -> Login:
+def login_of_session(session: Session) -> Login:
+    """Return the session's login host. Raises SchedulerError without batch scripts there."""
+    from tunnelkit.session.submit.login import LIMIT_S, login_of
+
     job = session.cluster.job
 
     async def run(command: Command) -> Completed:

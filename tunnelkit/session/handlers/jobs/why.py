@@ -29,7 +29,8 @@ async def why(session: Session, request: Why) -> DiagnosisInfo:
         enter=_way_in(session, scheduler, own),
         debugged=_debuggees(session, own),
     )
-    return to_json(await diagnose(sources, request.job or own, sample_s=request.sample))
+    found = await diagnose(sources, request.job or own, sample_s=request.sample, log=request.log)
+    return to_json(found)
 
 
 def sources_of(session: Session) -> WhySources:

@@ -1,0 +1,114 @@
+"""`tk why` on a waiting, a failed and a running job, beside the commands that are typed by hand.
+
+The hand knows beforehand what to ask; reading the answers and finding the cause is not timed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from functools import partial
+
+from benchlib.measure import Series, interleaved, timed
+from benchlib.rig import NODE, Rig, rig, wait_until
+
+RTTS_MS = (0.0, 150.0)
+BY_TK, BY_LOGIN, BY_HAND, SEFF = (
+    "tk why, with a session",
+    "tk why, a login of its own",
+    "by hand: ssh and Slurm's commands",
+    "seff over ssh",
+)
+WAITING, FAILED, RUNNING = "waiting, s", "failed, s", "running, 1 s of samples, s"
+_FAILS = "echo epoch 1; python3 -c \"{}['label']\""
+
+
+def run(rounds: int, rtts: tuple[float, ...]) -> tuple[dict[str, dict[str, Series]], list[str]]:
+    """Measure at each round-trip time; return the times, and what could not be measured."""
+    found: dict[str, dict[str, Series]] = {}
+    notes: list[str] = []
+    for rtt in rtts:
+        with rig(rtt or None) as one:
+            for name, ways in _at(one, rounds, notes).items():
+                found[f"{name}, RTT {rtt:g} ms"] = ways
+    return found, list(dict.fromkeys(notes))
+
+
+def _at(one: Rig, rounds: int, notes: list[str]) -> dict[str, dict[str, Series]]:
+    found: dict[str, dict[str, Series]] = {}
+    with one.session():
+        jobs = _jobs(one)
+        for name, (job, hand) in jobs.items():
+            ways = _ways(one, job, hand, notes)
+            series = {way: Series() for way in ways}
+            for way in interleaved(list(ways), rounds, f"why {name}"):
+                series[way].values.append(timed(ways[way]))
+            found[name] = series
+        _login(one, "scancel -u $(id -un) -n bench-why; true")
+    return found
+
+
+def _jobs(one: Rig) -> dict[str, tuple[str, str]]:
+    """Submit the jobs; return each with the commands of the hand."""
+    submit = f"cd {one.info.home}; sbatch --parsable -J bench-why -t 30"
+    failed = _login(one, f"{submit} -w node2 -o bench-why.log --wrap {_quoted(_FAILS)}").strip()
+    wait_until(
+        lambda: "FAILED" in _login(one, f"squeue -h -t all -j {failed} -o %T"), "the failed job", 60
+    )
+    runs = _login(one, f"{submit} -w node2 -c 1 --wrap 'exec sleep 1800'").strip()
+    wait_until(
+        lambda: "RUNNING" in _login(one, f"squeue -h -j {runs} -o %T"), "the running job", 60
+    )
+    waits = _login(one, f"{submit} -w {NODE} --exclusive --wrap true").strip()
+    show = "scontrol show job -d {job}"
+    spy = "srun --overlap --jobid {job} sh -c 'ps -u $(id -u) -o pid,stat,pcpu,comm'"
+    queue = "squeue -t PD --sort=-p; sinfo -N -l; squeue --start -j {job}"
+    return {
+        WAITING: (waits, f"{show}; {queue}".replace("{job}", waits)),
+        FAILED: (failed, f"{show}; tail -n 30 bench-why.log".replace("{job}", failed)),
+        RUNNING: (runs, f"{show}; {spy}".replace("{job}", runs)),
+    }
+
+
+def _ways(one: Rig, job: str, hand: str, notes: list[str]) -> dict[str, partial[object]]:
+    why = ("why", job, "--sample", "1", "--json")
+    master = one.ssh("-o", "ControlMaster=no", "-o", "ControlPath=none")
+    ways: dict[str, partial[object]] = {
+        BY_TK: partial(one.tk, *why),
+        BY_LOGIN: partial(one.tk, *why, "--profile", "lab"),
+        BY_HAND: partial(_run, one, [*master, "--", "login", hand]),
+    }
+    if "yes" in _login(one, "command -v seff >/dev/null && echo yes; true"):
+        ways[SEFF] = partial(_run, one, [*master, "--", "login", f"seff {job}"])
+    else:
+        notes.append(
+            "- seff: not installed; no Debian package has it. It is contribs/seff of Slurm's "
+            "sources (a Perl script over perlapi), and needs slurmdbd"
+        )
+    if shutil.which("nvitop") is None or shutil.which("nvidia-smi") is None:
+        notes.append("- nvitop: skipped, it needs NVML, which this machine has not")
+    notes.append(
+        "- 5,000 nodes and 20,000 waiting jobs, replayed: "
+        "pytest tests/unit/diagnosis/waiting/test_large_cluster.py"
+    )
+    notes.append("- by hand a stack needs py-spy on the node; ps stands for it here")
+    return ways
+
+
+def _login(one: Rig, command: str) -> str:
+    done = subprocess.run(
+        one.ssh("--", "login", command), env=one.environ, capture_output=True, text=True,
+        stdin=subprocess.DEVNULL, check=True, timeout=120,
+    )  # fmt: skip
+    return done.stdout
+
+
+def _run(one: Rig, argv: list[str]) -> None:
+    subprocess.run(
+        argv, env=one.environ, stdin=subprocess.DEVNULL, capture_output=True, check=True,
+        timeout=120,
+    )  # fmt: skip
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"

@@ -1,0 +1,201 @@
+"""Kubernetes: `tk up POD`, the loop and F5 in a pod, pods of tk's own; on the stand-in."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import processes
+from tests.support.kube_rig import KubeProject, running_stand_in
+from tests.support.tkrig import PROGRAM, eventually, line_of, made_project
+from tunnelkit.lab.kube.stand_in import StandIn
+
+STOP = line_of(PROGRAM, "total += step")
+
+
+@pytest.fixture(scope="module")
+def pods() -> Iterator[StandIn]:
+    with running_stand_in() as cluster:
+        cluster.make_pod("ml-dev-env")
+        cluster.make_pod("evictee")
+        cluster.make_pod("no-home", image="standin/nohome")
+        for number in (0, 1):
+            cluster.make_pod(f"train-{number}", app="train")
+        yield cluster
+
+
+@pytest.fixture
+async def project(pods: StandIn) -> AsyncIterator[KubeProject]:
+    async with made_project(lambda base: KubeProject(pods, base)) as made:
+        yield made
+
+
+def files_of(pod_dir: Path) -> list[str]:
+    """What is in a pod's own directories, but the programs of its image."""
+    found = (path.relative_to(pod_dir) for path in pod_dir.rglob("*") if not path.is_dir())
+    return sorted(str(path) for path in found if path.parts[0] not in ("bin", "log"))
+
+
+def processes_of(pods: StandIn, pod: str) -> Any:
+    return pods.ask("POST", "/standin/processes", {"pod": pod})
+
+
+async def test_from_up_to_down_in_a_pod_of_the_users(pods: StandIn, project: KubeProject) -> None:
+    """Also: all streams are cut, and the proxy is killed, while the program is at a breakpoint."""
+    before = processes_of(pods, "ml-dev-env")
+    status = await project.up("ml-dev-env")
+    assert (status["state"], status["node"]) == ("ready", "ml-dev-env")
+    assert (status["job"]["id"], status["job"]["made_by"]) == ("pod/ml-dev-env", "you")
+    terminal = await project.loop("python", "2.py")
+    await project.ready()
+    editor, thread, _ = await project.f5_to_stop(STOP)
+    await editor.request("setBreakpoints", source={"path": str(project.dir / "2.py")})
+    pods.ask("POST", "/standin/cut", {})
+    (proxy,) = [one for one in project.laptop_processes() if "proxy" in one.argv]
+    os.kill(proxy.pid, signal.SIGKILL)
+    await editor.request("next", threadId=thread)
+    assert (await editor.stopped(30.0))[1]["line"] == STOP + 1
+    await editor.finish(thread)
+    await terminal.line(r"run 1 · ended: exit code 0")
+
+    project.write("2.py", PROGRAM.replace('"first"', '"second"'))
+    await project.ready()
+    editor, thread, _ = await project.f5_to_stop(STOP)
+    await editor.request("setBreakpoints", source={"path": str(project.dir / "2.py")})
+    assert project.remote("2.py").read_text() == PROGRAM.replace('"first"', '"second"')
+    await editor.finish(thread)
+    await terminal.line(r"step 2 second")
+
+    done = await project.tk("down")
+    assert "ml-dev-env is yours and goes on" in done.out
+    await terminal.ended()
+    assert processes_of(pods, "ml-dev-env") == before
+    left = files_of(pods.root / "pods" / "ml-dev-env")
+    assert left == ["home/work/2.py", "home/work/tunnelkit.toml"]
+
+
+async def test_a_pod_of_tks_own_from_its_wait_to_its_end(
+    pods: StandIn, project: KubeProject
+) -> None:
+    scarce = "0/5 nodes are available: 5 Insufficient nvidia.com/gpu. preemption: no victims."
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    status = {"phase": "Pending", "conditions": [{**condition, "message": scarce}]}
+    pods.ask("POST", "/standin/hold", {"status": status})
+    terminal = await project.terminal("up", "--image", "standin:1", "--gpus", "1", "--time", "1h")
+    name = (await terminal.line(r"submitted job pod/(\S+)"))[1]
+    await terminal.line("5 Insufficient nvidia.com/gpu")
+    pods.ask("POST", "/standin/hold", {"status": None})
+    made = pods.ask("POST", "/standin/status", {"pod": name, "run": True})
+    assert await terminal.ended() == 0
+    spec: Any = made["spec"]
+    assert spec["activeDeadlineSeconds"] == 3600
+    limits = spec["containers"][0]["resources"]["limits"]
+    assert limits == {"nvidia.com/gpu": "1"}
+    project.pod_dir = pods.root / "pods" / name
+    done = await project.tk("run", "sh", "-c", "cat 2.py")
+    assert "total += step" in done.out
+    await project.tk("down")
+    await eventually(lambda: name not in _names(pods), "the pod is deleted")
+
+
+def _names(pods: StandIn) -> list[str]:
+    found: Any = pods.ask("GET", f"/api/v1/namespaces/{pods.namespace}/pods")["items"]
+    return [pod["metadata"]["name"] for pod in found]
+
+
+async def test_a_killed_session_and_a_home_that_cant_be_written(
+    pods: StandIn, project: KubeProject
+) -> None:
+    """The next `tk up` finds the agent; `tk down` after another kill ends it, and cleans up."""
+    before = processes_of(pods, "no-home")
+    first = await project.tk("up", "no-home")
+    assert "the pod lacks HOME" in first.err
+    shown = await project.tk("run", "sh", "-c", "echo $HOME; pwd; : >left; sleep 1000 & echo $!")
+    home, cwd, *_ = shown.out.splitlines()
+    assert home == str(pods.root / "pods" / "no-home" / "tk" / "home") and cwd == f"{home}/work"
+    pid = (await project.status())["agent"]["pid"]
+    _kill_session(project)
+    again = await project.up("no-home")
+    assert again["agent"]["pid"] == pid
+    _kill_session(project)
+    done = await project.tk("down")
+    assert "the session was killed; its agent was ended; pod/no-home goes on" in done.out
+    assert processes_of(pods, "no-home") == before
+    project.forget_killed_agents()
+    left = files_of(pods.root / "pods" / "no-home")
+    assert "tk/home/work/2.py" in left and not [one for one in left if "agent" in one]
+
+
+def _kill_session(project: KubeProject) -> None:
+    for one in project.laptop_processes():
+        if "daemon" in " ".join(one.argv) or "proxy" in one.argv:
+            os.kill(one.pid, signal.SIGKILL)
+
+
+async def test_all_pods_of_a_selector(pods: StandIn, project: KubeProject) -> None:
+    status = await project.up("-l", "app=train")
+    assert status["node"] == "train-0"
+    assert [one["node"] for one in status["other_nodes"]] == ["train-1"]
+    done = await project.tk("run", "--node", "train-1", "sh", "-c", "echo $TK_NODE")
+    assert done.out == "train-1\n"
+    await project.tk("down")
+    for name in ("train-0", "train-1"):
+        assert not [one for one in files_of(pods.root / "pods" / name) if one.startswith("tk/")]
+
+
+async def test_what_cant_be_had_is_one_line(pods: StandIn, project: KubeProject) -> None:
+    gone = await project.tk("up", "no-such-pod", code=8)
+    assert "there is no pod/no-such-pod in this namespace" in gone.err
+    pods.ask("POST", "/standin/login", {"known": False})
+    try:
+        unknown = await project.tk("up", "ml-dev-env", code=5)
+    finally:
+        pods.ask("POST", "/standin/login", {"known": True})
+    assert "does not know who you are" in unknown.err and "tk auth" in unknown.err
+
+
+async def test_a_pod_that_is_evicted_says_so(pods: StandIn, project: KubeProject) -> None:
+    await project.up("evictee")
+    status = {"phase": "Failed", "reason": "Evicted", "containerStatuses": []}
+    message = "The node was low on resource: memory."
+    pods.ask(
+        "POST", "/standin/status", {"pod": "evictee", "status": {**status, "message": message}}
+    )
+    processes.kill(project.cluster_processes())
+    project.forget_killed_agents()
+
+    async def ended() -> str:
+        while (now := await project.status())["state"] != "ended":
+            await asyncio.sleep(0.1)
+        return str(now["detail"])
+
+    async with asyncio.timeout(60):
+        assert f"Evicted, by its node: {message}" in await ended()
+    await project.tk("down")
+
+
+async def test_doctor_asks_for_each_right(pods: StandIn, project: KubeProject) -> None:
+    project.configure('[allocation]\npod = "ml-dev-env"\n')
+    done = await project.tk("doctor", "--json")
+    found = {one["name"]: one for one in done.json["checks"]}
+    assert {one["status"] for one in found.values()} == {"ok"}
+    assert "v1.36.0-standin" in found["connection"]["found"]
+    assert "ml-dev-env: exec" in found["pod"]["found"]
+    pods.ask("POST", "/standin/deny", {"rights": ["create pods/exec"]})
+    try:
+        done = await project.tk("doctor", "--json", code=13)
+        refused = await project.tk("up", "ml-dev-env", code=5)
+    finally:
+        pods.ask("POST", "/standin/deny", {"rights": []})
+    found = {one["name"]: one for one in done.json["checks"]}
+    assert found["rights"]["status"] == "fail" and found["pod"]["status"] == "skip"
+    assert "may not create pods/exec" in found["rights"]["found"]
+    assert "create role tunnelkit" in found["rights"]["fix"]
+    assert found["rights"]["data"]["role"]["kind"] == "Role"
+    assert "you don't have the right to" in refused.err and "tk doctor" in refused.err

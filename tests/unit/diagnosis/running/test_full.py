@@ -1,0 +1,53 @@
+"""Running jobs that can't write any more, and full file systems that harm nobody."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.unit.diagnosis.running.test_rules import JOB, window
+from tunnelkit.diagnosis.evidence.storage import Amount, QuotaView, RoomView, StorageView
+from tunnelkit.diagnosis.evidence.window import PlaceView
+from tunnelkit.diagnosis.running.rules import judge_running
+from tunnelkit.diagnosis.verdict import Certainty, Verdict
+
+GB = 1 << 30
+
+
+def judged(*places: PlaceView, storage: StorageView | None = None) -> Verdict:
+    return judge_running(JOB, [window(places=places)], 0.0, (), storage or StorageView())[0]
+
+
+def place(**more: object) -> PlaceView:
+    values: dict[str, object] = {"written": True, "size_bytes": 10 * GB, "free_bytes": 5 * GB}
+    base = PlaceView("/scratch", "xfs", "/dev/sdb", True)
+    return replace(base, **{**values, **more})  # type: ignore[arg-type]
+
+
+def test_a_full_disk_that_the_job_writes_to() -> None:
+    found = judged(place(free_bytes=0))
+    assert (found.code, found.certainty) == ("storage-full", Certainty.PROVEN)
+    assert found.sentence == "runs, and can't write any more: /scratch is full"
+    assert found.because[0].text == "/scratch (xfs): 0 bytes free of 10 GB"
+    none_left = judged(place(files=1000, files_free=0))
+    assert none_left.because[0].text == "/scratch (xfs): 0 inodes free of 1,000"
+    # Not asked, not answered, only read, or with room: no finding.
+    for one in (place(), place(free_bytes=0, written=False), place(size_bytes=0, free_bytes=0)):
+        assert judged(one).code == "nothing"
+    assert judged(place(files=0, files_free=0)).code == "nothing"
+
+
+def test_a_quota_by_the_node_and_by_the_login_host() -> None:
+    full = QuotaView("/dev/sdb", "user", "me", Amount(50 * GB, 50 * GB))
+    found = judged(place(), storage=StorageView((), (full,)))
+    assert found.sentence == (
+        "runs, and can't write any more: you have used 50.0 of 50.0 GB of /scratch (user quota)"
+    )
+    assert judged(place(written=False), storage=StorageView((), (full,))).code == "nothing"
+    room = RoomView("/home/me", "/home", 10 * GB, GB, 0.9, 0.1, "/dev/sdb")
+    found = judged(storage=StorageView((room,), (full,)))
+    assert "of /home (user quota)" in found.sentence
+    half = QuotaView("/dev/sdb", "user", "me", Amount(25 * GB, 50 * GB))
+    assert judged(storage=StorageView((room,), (half,))).code == "nothing"
+    none_left = RoomView("/home/me", "/home", 10 * GB, 0, 1.0, 0.1, "/dev/sdb")
+    found = judged(storage=StorageView((none_left,)))
+    assert "/home, where its log goes, is full" in found.sentence

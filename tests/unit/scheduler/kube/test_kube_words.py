@@ -1,0 +1,263 @@
+"""A pod's state in words: on answers of a real API server, and on what a hostile one may say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunnelkit.errors import SchedulerError, UsageError
+from tunnelkit.model import Completed, JobState, ResourceRequest
+from tunnelkit.scheduler.base import PendingCause
+from tunnelkit.scheduler.kube.adapter import Kubernetes
+from tunnelkit.scheduler.kube.members import parse_choice
+from tunnelkit.scheduler.kube.pod_spec import PodTemplate, pod_of, quantity, session_label
+from tunnelkit.scheduler.kube.words import judge, refused
+
+#: Pods as Kubernetes 1.36 answered for them, without fields that nobody reads.
+PODS: dict[str, Any] = json.loads((Path(__file__).parent / "pods.json").read_text())
+WAITS, ENDED, RUNS = JobState.PENDING, JobState.ENDED, JobState.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "cause", "words"),
+    [
+        ("gpu-ok", RUNS, "wait", ""),
+        ("gpu-8", WAITS, "wait", "0/1 nodes are available: 1 Insufficient nvidia.com/gpu"),
+        ("selector", WAITS, "fix", "1 node(s) didn't match Pod's node affinity/selector"),
+        ("gated", WAITS, "quota", "Kueue has not admitted it"),
+        ("no-image", WAITS, "fix", "docker.io/tk/nothere:1 can't be pulled (ErrImageNeverPull)"),
+        ("pull-fails", WAITS, "held", "can't be pulled (ErrImagePull): failed to pull"),
+        ("pull-fails later", WAITS, "held", "can't be pulled (ImagePullBackOff): Back-off"),
+        ("no-configmap", WAITS, "fix", '(CreateContainerConfigError): configmap "nope" not found'),
+        ("crashes", WAITS, "held", "is restarted; the last time it ended with exit code 1"),
+        ("oom", ENDED, "wait", "killed for memory (OOMKilled): the container's limit was reached"),
+        ("deadline", ENDED, "wait", "it reached its time limit"),
+        ("exit-3", ENDED, "wait", "it ended with exit code 3: last words"),
+        ("no-program", ENDED, "wait", "its command can't be started"),
+        ("evictee", ENDED, "wait", "evicted: its node is being drained"),
+    ],
+)  # fmt: skip
+def test_what_a_real_cluster_said(name: str, state: JobState, cause: str, words: str) -> None:
+    found = judge(PODS[name])
+    assert (found.state, found.cause) == (state, PendingCause(cause))
+    assert words in found.why and "\n" not in found.why
+
+
+def _with(status: dict[str, object], **metadata: object) -> dict[str, object]:
+    spec = {"containers": [{"name": "main"}], "restartPolicy": "Never"}
+    return {"metadata": {"name": "p", **metadata}, "spec": spec, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: x."},
+         "by its node: The node was low on resource: x."),
+        ({"phase": "Failed", "reason": "NodeLost"}, "its node was lost"),
+        ({"phase": "Failed", "conditions": [{"type": "DisruptionTarget", "status": "True",
+          "reason": "PreemptionByScheduler", "message": "default-scheduler: preempting"}]},
+         "preempted by a pod of higher priority (default-scheduler: preempting)"),
+        ({"phase": "Pending", "containerStatuses": [{"name": "main", "restartCount": 4, "state":
+          {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated":
+          {"exitCode": 137, "reason": "OOMKilled"}}}]},
+         "was restarted 4 times and ends each time: killed for memory"),
+        ({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]},
+         "its node fetches the image"),
+    ],
+)  # fmt: skip
+def test_further_states(status: dict[str, object], words: str) -> None:
+    assert words in judge(_with(status)).why
+
+
+def test_refusals_at_creation() -> None:
+    quota = (
+        'pods "q" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=4, '
+        "used: requests.nvidia.com/gpu=0, limited: requests.nvidia.com/gpu=2"
+    )
+    words = "quota gpus is used up: asked requests.nvidia.com/gpu=4, used requests.nvidia.com/gpu=0"
+    assert words in refused(quota)
+    assert "does not take such a pod" in refused('violates PodSecurity "restricted:latest"')
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda one: st.lists(one, max_size=3) | st.dictionaries(st.text(max_size=8), one, max_size=3),
+    max_leaves=5,
+)
+KEYS = st.sampled_from(
+    (
+        *("phase", "reason", "message", "conditions", "containerStatuses", "type", "status"),
+        *("initContainerStatuses", "name", "state", "waiting", "terminated", "running"),
+        *("lastState", "exitCode", "restartCount"),
+    )
+)
+STATUS = st.dictionaries(
+    KEYS, st.recursive(JSON, lambda one: st.dictionaries(KEYS, one, max_size=4), max_leaves=4)
+)
+
+
+@pytest.mark.hypothesis
+@given(STATUS, JSON, JSON)
+def test_no_answer_breaks_the_words(
+    status: dict[str, object], spec: object, labels: object
+) -> None:
+    pod = {"metadata": {"name": "p", "labels": labels}, "spec": spec, "status": status}
+    found = judge(pod)
+    assert len(found.why) < 1500 and (found.why == "" or found.why.isprintable())
+    for choice in ("p", "sts/p", "job/p", "deploy/p", "-l a=b"):
+        parse_choice(choice).members([pod])
+    done = Completed(0, json.dumps(pod).encode(), b"")
+    Kubernetes("n").parse_query(done, ["pod/p"])
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"[" * 90_000, b"\xff", b'{"items": 3}'])
+def test_an_answer_that_is_none(text: bytes) -> None:
+    adapter = Kubernetes("n")
+    try:
+        found = adapter.parse_query(Completed(0, text, b""), ["pod/p"])
+    except SchedulerError as error:
+        assert error.transient
+    else:
+        assert found["pod/p"].state is JobState.UNKNOWN
+
+
+# -- who belongs together ------------------------------------------------------------------
+
+
+def _pod(name: str, *, owner: tuple[str, str] | None = None, **labels: str) -> dict[str, object]:
+    spelled = {key.replace("__", "/").replace("_", "-"): value for key, value in labels.items()}
+    owners = [{"kind": owner[0], "name": owner[1]}] if owner else []
+    return {"metadata": {"name": name, "labels": spelled, "ownerReferences": owners}}
+
+
+def _members(written: str, pods: list[dict[str, object]]) -> list[str]:
+    return [str(one["metadata"]["name"]) for one in parse_choice(written).members(pods)]  # type: ignore[index]
+
+
+def test_members_come_in_the_order_of_their_ranks() -> None:
+    ranks = [PODS[name] for name in PODS if name.startswith("ranks-")][::-1]
+    assert _members("job/ranks", ranks) == ["ranks-0-969gl", "ranks-1-2prbb", "ranks-2-2k2ww"]
+    sts = [_pod(f"w-{n}", owner=("StatefulSet", "w")) for n in (10, 2, 0)]
+    assert _members("sts/w", [*sts, _pod("w-1")]) == ["w-0", "w-2", "w-10"]
+    deploy = [
+        _pod("d-5f-x", owner=("ReplicaSet", "d-5f"), pod_template_hash="5f"),
+        _pod("d-x-5f-y", owner=("ReplicaSet", "d-x-5f"), pod_template_hash="5f"),
+    ]
+    assert _members("deployment/d", deploy) == ["d-5f-x"]
+    role, index = (f"training.kubeflow.org__replica_{one}" for one in ("type", "index"))
+    kubeflow = {role: "worker"}
+    torch = [
+        _pod("j-worker-1", **kubeflow, **{index: "1"}),
+        _pod("j-worker-0", **kubeflow, **{index: "0"}),
+        _pod("j-master-0", **{role: "master", index: "0"}),
+    ]
+    assert _members("pytorchjob/j", torch) == ["j-master-0", "j-worker-0", "j-worker-1"]
+
+
+def test_pods_that_go_away_come_last_and_odd_names_not_at_all() -> None:
+    going = _pod("a")
+    going["metadata"]["deletionTimestamp"] = "2026-11-23T06:29:36Z"  # type: ignore[index]
+    pods = [going, _pod("b"), _pod("../../x"), _pod("-rf"), _pod("UP")]
+    assert _members("-l app=x", pods) == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("written", "path"),
+    [
+        ("dev-0", "/api/v1/namespaces/n/pods/dev-0"),
+        ("pod/dev-0", "/api/v1/namespaces/n/pods/dev-0"),
+        ("-l app=train", "/api/v1/namespaces/n/pods?limit=512&labelSelector=app%3Dtrain"),
+        ("sts/w", "/api/v1/namespaces/n/pods?limit=512"),
+        ("jobset/j", "labelSelector=jobset.sigs.k8s.io%2Fjobset-name%3Dj"),
+    ],
+)
+def test_one_request_finds_them(written: str, path: str) -> None:
+    assert path in parse_choice(written).path("n")
+
+
+@pytest.mark.parametrize(
+    "written", ["", "A", "-x", "pod/", "pod/../secrets", "a/b/c", "-l ;rm", "cow/x"]
+)
+def test_what_names_no_pods(written: str) -> None:
+    with pytest.raises(UsageError):
+        parse_choice(written)
+
+
+# -- the adapter ---------------------------------------------------------------------------
+
+
+def _answer(*pods: dict[str, Any]) -> Completed:
+    return Completed(0, json.dumps({"items": list(pods)}).encode(), b"")
+
+
+def test_a_restarted_container_and_another_pod_are_ends() -> None:
+    adapter, pod = Kubernetes("n"), PODS["gpu-ok"]
+    first = adapter.parse_query(_answer(pod), ["pod/gpu-ok"])["pod/gpu-ok"]
+    assert (first.state, first.nodes) == (RUNS, ("gpu-ok",))
+    again = json.loads(json.dumps(pod))
+    again["status"]["containerStatuses"][0]["containerID"] = "containerd://other"
+    second = adapter.parse_query(_answer(again), ["pod/gpu-ok"])["pod/gpu-ok"]
+    assert second.state is ENDED and "restarted" in (second.explanation or "")
+    again["metadata"]["uid"] = "another"
+    third = adapter.parse_query(_answer(again), ["pod/gpu-ok"])["pod/gpu-ok"]
+    assert third.state is ENDED and "another pod" in (third.explanation or "")
+
+
+def test_a_pod_that_is_not_there_has_ended() -> None:
+    adapter, gone = Kubernetes("n"), Completed(404, b"", b'pods "x" not found')
+    assert adapter.parse_query(gone, ["pod/x"])["pod/x"].native_state == ""
+    assert adapter.parse_history(gone) is ENDED
+    assert adapter.parse_history(_answer()) is ENDED
+    with pytest.raises(SchedulerError, match="does not tell") as caught:
+        adapter.parse_query(Completed(403, b"", b"pods is forbidden"), ["pod/x"])
+    assert not caught.value.transient
+
+
+def test_a_job_waits_for_what_its_first_pending_pod_waits_for() -> None:
+    adapter = Kubernetes("n")
+    status = adapter.parse_query(_answer(PODS["gpu-8"], PODS["oom"]), ["-l a=b"])["-l a=b"]
+    assert status.state is WAITS and (status.explanation or "").startswith("gpu-8: no node for it")
+    assert adapter.verdict(status) is PendingCause.WAIT
+
+
+def test_a_pod_of_tks_own_is_one_that_restricted_namespaces_take() -> None:
+    adapter = Kubernetes("n", template=PodTemplate("ghcr.io/me/train:12"))
+    request = ResourceRequest(gpus=1, cpus=8, mem="64G", time_limit_s=14400)
+    command = adapter.submit(request, job_name="tk-My_Proj-1a", body="sh -c 'exec x'", log_dir="")
+    assert command.argv == ("POST", "/api/v1/namespaces/n/pods")
+    pod = json.loads(command.stdin)
+    (container,) = pod["spec"]["containers"]
+    assert container["command"] == ["sh", "-c", "exec x"]
+    wanted = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "1"}
+    assert container["resources"] == {"requests": wanted, "limits": wanted}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    spec = pod["spec"]
+    assert spec["securityContext"] == {"seccompProfile": {"type": "RuntimeDefault"}}
+    assert spec["restartPolicy"] == "Never" and spec["activeDeadlineSeconds"] == 14400
+    assert spec["automountServiceAccountToken"] is False
+    assert pod["metadata"]["labels"] == {"tunnelkit.dev/session": "tk-my-proj-1a"}
+    made = adapter.parse_submit(Completed(0, command.stdin, b""))
+    assert made == f"pod/{pod['metadata']['name']}"
+    found = adapter.parse_find(_answer({**pod, "status": {"phase": "Pending"}}), "tk-My_Proj-1a")
+    assert [(one.job_id, one.state) for one in found] == [(made, WAITS)]
+    assert adapter.cancel(made).argv[0] == "DELETE"
+
+
+def test_what_a_pod_can_not_be_asked_for() -> None:
+    for request in (ResourceRequest(partition="gpu"), ResourceRequest(nodes=2)):
+        with pytest.raises(UsageError):
+            pod_of(request, PodTemplate("x"), job_name="j", command=["x"])
+    with pytest.raises(UsageError, match="name of an image"):
+        pod_of(ResourceRequest(), PodTemplate("a b"), job_name="j", command=["x"])
+    with pytest.raises(UsageError, match="which pod"):
+        Kubernetes("n").submit(ResourceRequest(), job_name="j", body="x", log_dir="")
+    assert (quantity("800M"), quantity("1T"), quantity("512")) == ("800Mi", "1Ti", "512Mi")
+    assert session_label("___") == "tk"

@@ -1,0 +1,106 @@
+"""The options in PBS's batch scripts, and what a queue would refuse."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunnelkit.scheduler.pbs.script_options import PbsScriptOptions
+from tunnelkit.scheduler.script_options import ScriptRequest, Wanted
+
+GB = 1 << 30
+PBS = PbsScriptOptions()
+SERVER = "Server: pbs\n    server_state = Active\n    default_queue = workq\n"
+QUEUES = """\
+Queue: workq
+    queue_type = Execution
+    enabled = True
+    started = True
+    resources_max.walltime = 01:00:00
+    resources_max.mem = 16gb
+    resources_min.ncpus = 2
+
+Queue: closed
+    enabled = False
+    started = True
+"""
+
+
+def answer(server: str = SERVER, queues: str = QUEUES) -> str:
+    return f"{server}\ntk-queues\n{queues}"
+
+
+def texts(request: ScriptRequest) -> list[str]:
+    return [one.text for one in PBS.refusals(request, 0, answer()) or ()]
+
+
+@pytest.mark.parametrize(
+    "words, cpus, memory, gpus, nodes",
+    [
+        ("-l select=2:ncpus=4:mem=8gb:ngpus=1", 4, 8 * GB, 1, 2),
+        ("-l nodes=1:ppn=8:gpus=2 -l mem=4gb", 8, 4 * GB, 2, 1),
+        ("-lselect=1:ncpus=2,walltime=10:00", 2, None, 0, 1),
+        ("-l ncpus=3 -l mem=1024mb", 3, GB, 0, 1),
+        ("", 1, None, 0, 1),
+    ],
+)
+def test_resources(words: str, cpus: int, memory: int | None, gpus: int, nodes: int) -> None:
+    found = PBS.request(words.split())
+    assert (found.cpus, found.mem_bytes, found.gpus, found.nodes) == (cpus, memory, gpus, nodes)
+
+
+def test_lines_of_a_script() -> None:
+    script = (
+        b"#!/bin/sh\n#PBS -N name -q gpu\n#PBS -l walltime=1:00:00 -o host:out/log\n:\n#PBS -h\n"
+    )
+    found = PBS.request(PBS.words(script))
+    assert (found.name, found.partition, found.time_s) == ("name", "gpu", 3600)
+    assert found.outputs == ("out/log",)
+    assert PBS.late(script) == [5]
+    assert PBS.takes_next("-q") and not PBS.takes_next("-qgpu") and not PBS.takes_next("-I")
+
+
+def test_a_queue_s_limits() -> None:
+    over = PBS.request(["-l", "select=1:ncpus=1:mem=32gb", "-l", "walltime=2:00:00"])
+    assert texts(over) == [
+        "walltime 2:00:00: queue workq takes at most 1:00:00",
+        "mem 32 GB: queue workq takes at most 16 GB",
+        "ncpus 1: queue workq takes at least 2",
+    ]
+    well = PBS.request(["-l", "select=1:ncpus=2:mem=8gb"])
+    assert texts(well) == []
+    assert texts(PBS.request(["-q", "closed"])) == [
+        "queue closed takes no jobs now (enabled = False)"
+    ]
+    assert texts(PBS.request(["-q", "none"])) == ["there is no queue none: there are closed, workq"]
+
+
+def test_a_server_that_does_not_answer_refuses_nothing() -> None:
+    assert PBS.refusals(ScriptRequest(), 1, "qstat: cannot connect to server") is None
+    assert PBS.refusals(ScriptRequest(), 0, "") is None
+    hidden = answer(server="Server: pbs\n    server_state = Active\n")
+    assert PBS.refusals(ScriptRequest(), 0, hidden) is None
+    only = answer(server="Server: pbs\n", queues="Queue: one\n    enabled = False\n")
+    assert len(PBS.refusals(ScriptRequest(), 0, only) or ()) == 1
+
+
+def test_tk_s_own_options() -> None:
+    words = ["-l", "select=1:ncpus=4:mem=8gb", *PBS.asking(Wanted("2G", 2, 90))]
+    found = PBS.request(words)
+    assert (found.mem_bytes, found.cpus, found.time_s) == (2 * GB, 2, 90)
+    assert PBS.request(PBS.asking(Wanted("500"))).mem_bytes == 500 << 20
+
+
+def test_a_job_s_variables() -> None:
+    found = PBS.request(["-l", "select=1:ncpus=4", "-J", "2-5"])
+    variables = PBS.variables(found, "here", "/work")
+    assert (variables["NCPUS"], variables["PBS_O_WORKDIR"]) == ("4", "/work")
+    assert variables["PBS_ARRAY_INDEX"] == "2"
+
+
+@given(st.lists(st.text(max_size=12), max_size=8), st.text(max_size=200))
+def test_any_options_and_any_answer(words: list[str], text: str) -> None:
+    found = PBS.request(words)
+    assert found.cpus >= 1
+    PBS.refusals(found, 0, answer(queues=f"Queue: workq\n    {text}\n{text}"))

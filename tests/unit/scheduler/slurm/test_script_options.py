@@ -1,0 +1,142 @@
+"""The options in Slurm's batch scripts, read as sbatch reads them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunnelkit.scheduler.script_options import ScriptRequest, Wanted, split_words
+from tunnelkit.scheduler.slurm.script_options import SlurmScriptOptions
+
+GB = 1 << 30
+SLURM = SlurmScriptOptions()
+
+
+def request(*words: str) -> ScriptRequest:
+    return SLURM.request(words)
+
+
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        ("--comment='two words' -c 2", ["--comment=two words", "-c", "2"]),
+        ("--requeue # why --hold", ["--requeue"]),
+        ('-J "a b" --x=#1', ["-J", "a b", "--x=#1"]),
+        (r"-J a\ b ''", ["-J", "a b", ""]),
+        ("", []),
+    ],
+)
+def test_a_line_is_split_as_by_sbatch(line: str, words: list[str]) -> None:
+    assert split_words(line) == words
+
+
+@given(st.text(max_size=200))
+def test_any_line_is_split(line: str) -> None:
+    assert all(isinstance(word, str) for word in split_words(line))
+
+
+def test_options_end_at_the_first_command() -> None:
+    script = b"#!/bin/sh\n#SBATCH -c 2\n# text\n##SBATCH -c 3\n#SBATCHx\n\n#SBATCH --mem=1G\n:\n"
+    script += b"#SBATCH -c 8\n  #SBATCH -c 9\n"
+    assert SLURM.words(script) == ["-c", "2", "--mem=1G"]
+    assert SLURM.late(script) == [9]
+
+
+@pytest.mark.parametrize(
+    "words, cpus, memory, gpus",
+    [
+        ("-c 4 --mem=8G", 4, 8 * GB, 0),
+        ("-c4 --mem 8192", 4, 8 * GB, 0),
+        ("--cpus-per-task=2 -n 4 -N 2 --mem-per-cpu=1G", 4, 4 * GB, 0),
+        ("--cpus-per-t 2 --ntasks-per-node=3 -N2", 6, None, 0),
+        ("--gres=gpu:a100:2,lustre --mem=0", 1, None, 2),
+        ("-G 8 -N 4 --mem-per-gpu=16G", 1, 32 * GB, 2),
+        ("--gpus-per-node=v100:4", 1, None, 4),
+        ("--gpus-per-task=1 --ntasks-per-node=4", 4, None, 4),
+        ("-Hc 2 -c 3", 3, None, 0),
+    ],
+)
+def test_what_is_asked_for_on_a_node(words: str, cpus: int, memory: int | None, gpus: int) -> None:
+    found = request(*words.split())
+    assert (found.cpus, found.mem_bytes, found.gpus) == (cpus, memory, gpus)
+
+
+@pytest.mark.parametrize(
+    "text, seconds",
+    [("10", 600), ("1:30", 90), ("1-0", 86400), ("02:00:00", 7200), ("UNLIMITED", None)],
+)
+def test_time(text: str, seconds: int | None) -> None:
+    assert request("-t", text).time_s == seconds
+    assert request("--time", text).unread == ()
+
+
+def test_what_can_not_be_read_is_named() -> None:
+    found = request("--mem=lots", "-t", "soon", "-c", "x", "-N", "0")
+    assert found.unread == ("--nodes=0", "--cpus-per-task=x", "--mem=lots", "--time=soon")
+    assert (found.cpus, found.mem_bytes, found.time_s, found.nodes) == (1, None, None, 1)
+
+
+def test_names_and_places() -> None:
+    found = request(
+        "-J",
+        "n",
+        "-o",
+        "l/%j",
+        "--error=e",
+        "-D",
+        "~/x",
+        "-a",
+        "3-9%2",
+        "-p",
+        "a,b",
+        "--export=NONE",
+    )
+    assert (found.name, found.outputs, found.directory) == ("n", ("l/%j", "e"), "~/x")
+    assert (found.array_first, found.partition, found.clean) == (3, "a", True)
+
+
+def test_a_job_s_variables() -> None:
+    found = request("-c", "4", "-n", "2", "--mem=2G", "-a", "5")
+    variables = SLURM.variables(found, "here", "/work")
+    assert variables["SLURM_CPUS_PER_TASK"] == "4"
+    assert variables["SLURM_NTASKS"] == "2"
+    assert variables["SLURM_MEM_PER_NODE"] == "2048"
+    assert variables["SLURM_ARRAY_TASK_ID"] == "5"
+    assert variables["SLURM_SUBMIT_DIR"] == "/work"
+    # As in a job: only what was asked for is there.
+    plain = SLURM.variables(request(), "here", "/work")
+    assert not {"SLURM_CPUS_PER_TASK", "SLURM_NTASKS", "SLURM_MEM_PER_NODE"} & plain.keys()
+
+
+def test_only_the_head_is_asked_about_and_nothing_is_submitted() -> None:
+    script = b"#!/bin/bash\n#SBATCH -c 2\nrm -rf $HOME\n"
+    ask = SLURM.dry_run(script, ["-p", "gpu"])
+    assert ask.stdin == b"#!/bin/bash\n#SBATCH -c 2\n:\n"
+    assert ask.argv[-3:] == ("--test-only", "-p", "gpu")
+
+
+def test_refusals() -> None:
+    said = "sbatch: error: invalid partition specified: x\nallocation failure: Invalid partition"
+    (one,) = SLURM.refusals(request(), 1, said) or ()
+    assert one.text.startswith("sbatch refuses it: ") and "partition" in one.text
+    assert SLURM.refusals(request(), 0, "Job 5 to start at ...") == []
+    silent = "sbatch: error: Unable to contact slurm controller (connect failure)"
+    assert SLURM.refusals(request(), 1, silent) is None
+    assert SLURM.refusals(request(), 124, "") is None
+
+
+def test_tk_s_own_options_are_the_last() -> None:
+    words = [
+        *SLURM.words(b"#!/bin/sh\n#SBATCH --mem=1G -t 5\n"),
+        *SLURM.asking(Wanted("2G", 3, 90)),
+    ]
+    found = SLURM.request(words)
+    assert (found.mem_bytes, found.cpus, found.time_s) == (2 * GB, 3, 90)
+
+
+@given(st.lists(st.text(max_size=12), max_size=8))
+def test_any_options_make_a_request(words: list[str]) -> None:
+    found = SLURM.request(words)
+    assert found.cpus >= 1 and found.nodes >= 1
+    SLURM.variables(found, "h", "/")

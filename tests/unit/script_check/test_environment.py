@@ -1,0 +1,126 @@
+"""Modules and environments, by a bash of their own and stand-ins for the site's programs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from tunnelkit.script_check import environment, imports, places
+from tunnelkit.script_check.environment import Step
+
+#: As Environment Modules 3 says it (exit code 0), and as Lmod does.
+TCL = r"""
+module() {
+  case "$*" in
+    'load gcc') export TK_TEST_LOADED=yes; echo 'Loading gcc' >&2 ;;
+    load*) echo "ModuleCmd_Load.c(213):ERROR:105: Unable to locate a modulefile for '$2'" >&2 ;;
+    '-t avail cuda') printf '/apps:\ncuda/12.4(default)\ncuda/12.6\n' >&2 ;;
+  esac
+}
+"""
+LMOD = r"""
+module() {
+  [ "$*" = 'load gcc' ] && return
+  [ "$1" = load ] || return 0
+  echo 'Lmod has detected the following error: The following module(s) are unknown: "x"' >&2
+  return 1
+}
+"""
+IMPORTS = Path(imports.__file__).read_text()
+
+
+def rows(steps: list[Step]) -> list[tuple[object, ...]]:
+    answer = environment.answers(steps, IMPORTS, login=False)
+    found = cast("list[dict[str, object]]", answer["rows"])
+    return [(one["kind"], one["step"], one["code"], one["text"]) for one in found]
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "init").mkdir()
+    monkeypatch.setenv("MODULESHOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", [TCL, LMOD])
+def test_modules_that_are_there_and_not(site: Path, kind: str) -> None:
+    (site / "init" / "bash").write_text(kind)
+    found = rows([("module", ["load", "gcc"]), ("module", ["load", "cuda/12.9"])])
+    assert [one[:3] for one in found if one[0] == "module"] == [("module", 0, 0), ("module", 1, 1)]
+    (there,) = [one[3] for one in found if one[0] == "avail"]
+    assert kind is LMOD or "cuda/12.6" in str(there)
+
+
+def test_a_module_s_variables_are_there_for_what_follows(site: Path) -> None:
+    (site / "init" / "bash").write_text(TCL.replace("TK_TEST_LOADED=yes", f"PYTHONPATH={site}/lib"))
+    (site / "lib").mkdir()
+    (site / "lib" / "only_by_module.py").write_text("")
+    (site / "main.py").write_text("import only_by_module, gone")
+    python: Step = ("python", [sys.executable, "file", f"{site}/main.py"])
+    answer = environment.answers([("module", ["load", "gcc"]), python], IMPORTS, login=False)
+    (_, last) = cast("list[dict[str, dict[str, list[dict[str, str]]]]]", answer["rows"])
+    assert [one["name"] for one in last["report"]["missing"]] == ["gone"]
+
+
+def test_without_a_module_command(site: Path) -> None:
+    if any(os.path.exists(f"/usr/share/{one}/init/bash") for one in ("modules", "lmod/lmod")):
+        pytest.skip("this computer has environment modules")
+    assert rows([("module", ["load", "gcc"])]) == [("module", 0, 127, "")]
+
+
+def test_environments_by_name_and_by_place(site: Path) -> None:
+    (site / "venv" / "bin").mkdir(parents=True)
+    (site / "miniconda3" / "envs" / "torch" / "bin").mkdir(parents=True)
+    (site / "other" / "named" / "bin").mkdir(parents=True)
+    (site / ".conda").mkdir()
+    (site / ".conda" / "environments.txt").write_text(f"{site}/other/named\n")
+    found = rows([
+        ("venv", ["$HOME/venv"]), ("conda", ["torch"]), ("conda", ["named"]), ("conda", ["none"]),
+    ])  # fmt: skip
+    assert [one[2:] for one in found] == [
+        (0, f"{site}/venv"), (0, f"{site}/miniconda3/envs/torch"), (0, f"{site}/other/named"),
+        (1, "none"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "word", ["'; touch ran; '", "$(touch ran)", "`touch ran`", "a\nb", "-x", "&"]
+)
+def test_no_word_is_more_than_a_word(
+    site: Path, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(site)
+    (site / "init" / "bash").write_text(TCL)
+    steps: list[Step] = [
+        ("module", ["load", word]), ("venv", [word]), ("conda", [word]), ("cd", [word]),
+        ("export", ["PYTHONPATH", word]), ("python", [sys.executable, "file", word]),
+    ]  # fmt: skip
+    rows(steps)
+    assert not (site / "ran").exists()
+
+
+def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "work" / "logs").mkdir(parents=True)
+    job = str(tmp_path / "work")
+    here = places.working_directory("work", "")
+    assert (here["path"], here["mirrored"], here["is"]) == (job, True, "ok")
+    assert places.working_directory("gone", "")["path"] == str(tmp_path)
+    assert places.working_directory("work", "gone")["is"] == "missing"
+    assert places.output("logs/_", job)["is"] == "ok"
+    assert places.output("nolog/_", job)["is"] == "missing"
+    (tmp_path / "work" / "file").write_text("")
+    assert places.output("file/_", job)["is"] == "no-directory"
+    assert places.output("logs", job)["is"] == "is-directory"
+    assert places.program("./file", job)["is"] == "not-executable"
+    assert places.program("./gone", job)["is"] == "missing"
+    assert places.interpreter(["/bin/sh"])["is"] == "ok"
+    assert places.interpreter(["/usr/bin/env", "-S", "no-such-program"])["is"] == "missing"
+    assert places.interpreter(["/nowhere/sh"])["is"] == "missing"
+    (room, *_) = places.rooms([job, str(tmp_path)])
+    assert 0 <= cast("float", room["used"]) <= 1

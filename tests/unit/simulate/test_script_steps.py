@@ -1,0 +1,137 @@
+"""What a script needs, told from its text alone."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunnelkit.simulate.output_paths import output_directories
+from tunnelkit.simulate.script_steps import ScriptNeeds, Step, command_needs, script_needs
+from tunnelkit.simulate.shell_lines import simple_commands
+
+
+def needs(text: str, first: str = "#!/bin/bash") -> ScriptNeeds:
+    return script_needs(f"{first}\n{text}\n".encode())
+
+
+def steps(text: str) -> list[tuple[str, ...]]:
+    return [(one.kind, *one.words) for one in needs(text).steps]
+
+
+def test_the_usual_script() -> None:
+    text = (
+        "#SBATCH -c 2\nmodule purge\nmodule load gcc cuda/12.4\nml python\n"
+        'VENV="$HOME/venvs/t"\nsource $VENV/bin/activate\n'
+        'cd "$SLURM_SUBMIT_DIR"\ncd src\nexport PYTHONPATH=lib:$PYTHONPATH OMP_NUM_THREADS=2\n'
+        "srun --ntasks=2 -c 1 python -u -X dev train.py --epochs 3 > out.txt 2>&1\n"
+    )
+    found = needs(text)
+    assert found.steps == (
+        Step("module", ("purge",), 3),
+        Step("module", ("load", "gcc"), 4),
+        Step("module", ("load", "cuda/12.4"), 4),
+        Step("module", ("load", "python"), 5),
+        Step("venv", ("$HOME/venvs/t",), 7),
+        Step("cd", ("src",), 9),
+        Step("export", ("PYTHONPATH", "lib:$PYTHONPATH"), 10),
+        Step("python", ("python", "file", "train.py"), 11),
+    )
+    assert found.interpreter == ("/bin/bash",)
+
+
+@pytest.mark.parametrize(
+    "text, found",
+    [
+        ("python -m pkg.mod -x", [("python", "python", "module", "pkg.mod")]),
+        ("torchrun --nproc_per_node=2 a.py", [("python", "python", "file", "a.py")]),
+        ("~/v/bin/torchrun a.py", [("python", "~/v/bin/python", "file", "a.py")]),
+        ("python3 -m torch.distributed.run a.py", [("python", "python3", "file", "a.py")]),
+        ("env A=1 nohup python a.py &", [("python", "python", "file", "a.py")]),
+        ("A=b python a.py || exit 1", [("python", "python", "file", "a.py")]),
+        ("mpirun -np 4 --bind-to core python a.py", [("python", "python", "file", "a.py")]),
+        (
+            "PYTHONPATH=x python a.py",
+            [("export", "PYTHONPATH", "x"), ("python", "python", "file", "a.py")],
+        ),
+        ("conda activate base", [("conda", "base")]),
+        ("source activate torch", [("conda", "torch")]),
+        ("python a.py \\\n  --more", [("python", "python", "file", "a.py")]),
+        ("for i in 1 2; do python a.py; done", [("python", "python", "file", "a.py")]),
+        # None of these can be told, or need not run.
+        ("python -c 'import x'", []),
+        ("python - <<EOF\nimport x\npython b.py\nEOF", []),
+        ("if true; then python a.py; fi", []),
+        ("f() {\n  python a.py\n}", []),
+        ("test -f x || python a.py", []),
+        ("apptainer exec i.sif python a.py", []),
+        ("python $(which a).py", []),
+        ("echo python a.py", []),
+        ("python \"$1\"", []),
+        # After a place that is not known nothing is.
+        ("cd $TMPDIR\npython a.py", []),
+        ("module load $M\npython a.py", []),
+        ("'", []),
+    ],
+)  # fmt: skip
+def test_commands(text: str, found: list[tuple[str, ...]]) -> None:
+    assert steps(text) == found
+
+
+def test_interpreters() -> None:
+    assert needs("x", "#!/bin/bash -l").login
+    assert needs("x", "#!/usr/bin/env -S bash --login").login
+    python = needs("import numpy", "#!/usr/bin/env python3")
+    assert python.is_python and python.steps[0].words == ("python3", "text", "the script")
+    assert needs("python a.py", "#!/bin/tcsh").steps == ()
+    assert script_needs(b"").interpreter == ()
+
+
+def test_programs_by_path() -> None:
+    assert needs("./prepare.sh a\n/opt/x/run\n../b.py").programs == (
+        ("./prepare.sh", 2),
+        ("../b.py", 4),
+    )
+
+
+def test_a_command_is_as_a_script_of_it() -> None:
+    found = command_needs(["srun", "python", "my file.py"])
+    assert [one.words for one in found.steps] == [("python", "file", "my file.py")]
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_read(text: str) -> None:
+    needs(text)
+    script_needs(text.encode("utf-8", "surrogatepass"))
+
+
+WORDS = st.text(
+    st.characters(exclude_characters="\0\n\r", exclude_categories=["Cs"]), min_size=1, max_size=20
+)
+
+
+@given(st.lists(WORDS, min_size=1, max_size=6))
+def test_quoted_words_arrive_whole(words: list[str]) -> None:
+    """A name with any quote or operator in it is one word."""
+    line = shlex.join(["prog", *words])
+    plain = [word for word in words if not set(word) & set("$`#(){}<>")]
+    if plain != words or any(word in ("||", "&&") for word in words):
+        return
+    (found,) = simple_commands(line)
+    assert list(found.words) == ["prog", *words]
+
+
+@pytest.mark.parametrize(
+    "path, found",
+    [
+        ("logs/%j.out", ["logs/_"]),
+        ("%x.out", ["_"]),
+        ("out/%x/log", ["out/my_name/log"]),
+        ("out/%j/log", []),
+        ("a%%b/x", ["a%b/x"]),
+    ],
+)
+def test_directories_of_outputs(path: str, found: list[str]) -> None:
+    assert output_directories([path], "my_name") == found

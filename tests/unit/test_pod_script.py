@@ -1,0 +1,125 @@
+"""The script that brings the agent into a pod: its places, and what it gives to the agent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tunnelkit.pod import script
+
+
+def test_the_order_of_the_places() -> None:
+    environ = {"TK_DIR": "/given", "HOME": "/home/me"}
+    own = f"tunnelkit-{os.getuid()}"
+    found = list(script.places("/setting", environ, ["/data"]))
+    assert found[:5] == [
+        "/given",
+        "/setting",
+        f"/tmp/{own}",
+        f"/var/tmp/{own}",
+        f"/dev/shm/{own}",
+    ]
+    home, mount = found[5:]
+    assert home.startswith(f"/home/me/.cache/tunnelkit/{own}-")
+    assert mount.startswith(f"/data/{own}-")
+    for odd in ({}, {"HOME": "/"}, {"HOME": "relative", "TK_DIR": "relative"}):
+        assert len(list(script.places("", odd, []))) == 3
+
+
+def test_writable_mounts_are_those_that_may_hold_files(tmp_path: Path) -> None:
+    (tmp_path / "a b").mkdir()
+    lines = [
+        "overlay / overlay ro,relatime 0 0",
+        "proc /proc proc rw 0 0",
+        "tmpfs /dev/shm tmpfs rw 0 0",
+        f"ext4 {tmp_path}/a\\040b ext4 rw,relatime 0 0",
+        f"ext4 {tmp_path} ext4 ro,relatime 0 0",
+        "short",
+    ]
+    assert script.writable_mounts("\n".join(lines)) == [f"{tmp_path}/a b"]
+
+
+def test_a_place_is_private_and_writable_or_the_next_one_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir(mode=0o755)
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    tried = [str(tmp_path / name) for name in ("open", "file", "link", "good/place")]
+    found, reasons = script.find_place(iter(tried))
+    assert found == tried[-1] and len(reasons) == 3
+    assert os.stat(found).st_mode & 0o777 == 0o700 and os.listdir(found) == []
+    assert script.find_place(iter(tried[:2])) == (None, reasons[:2])
+
+
+def test_home_and_user_are_given_where_the_pod_has_none(tmp_path: Path) -> None:
+    base = str(tmp_path)
+    for home in ("", "/", "/nowhere", "relative"):
+        given = script.environment(base, {"HOME": home})
+        assert given["HOME"] == f"{base}/home" and Path(given["HOME"]).is_dir()
+    assert "HOME" not in script.environment(base, {"HOME": base})
+
+
+def _carried_out(order: dict[str, object], stdin: bytes = b"", **env: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", script.__file__, json.dumps(order)],
+        input=stdin,
+        capture_output=True,
+        env={**os.environ, **env},
+        timeout=30,
+    )
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def test_boot_takes_the_file_and_becomes_it(tmp_path: Path) -> None:
+    """A small program stands for the agent's zip: it shows its argv and environment."""
+    agent = b"import os, sys; print(sys.argv[1:], os.environ['TK_PLACE'], os.environ['TK_NODE'])"
+    place = tmp_path / "tk"
+    order = {
+        "do": "boot",
+        "name": "a",
+        "file": "agent.py",
+        "size": len(agent),
+        "digest": hashlib.sha256(agent).hexdigest(),
+        "node": "pod-0",
+        "start": True,
+    }
+    code, out, err = _carried_out(order, agent, TK_DIR=str(place), HOME="/")
+    first, second = out.splitlines()
+    told = json.loads(first)
+    assert (code, err) == (0, "")
+    assert (told["have"], told["runs"], told["base"]) == (False, False, str(place))
+    assert told["gives"] == ["HOME"] and told["home"] == f"{place}/home"
+    assert second == f"['attach', 'a', '--start'] {place} pod-0"
+    code, out, err = _carried_out({**order, "start": False}, b"", TK_DIR=str(place))
+    assert json.loads(out.splitlines()[0])["have"] is True and code == 0
+    code, out, err = _carried_out({**order, "file": "b.py"}, agent[:9], TK_DIR=str(place))
+    assert code == script.NO_PLACE and "the stream ended before all" in err
+    assert sorted(os.listdir(place)) == ["agent.py", "home"]
+
+
+def test_clean_removes_all_but_what_is_the_users(tmp_path: Path) -> None:
+    base = tmp_path / "tk"
+    order = {"do": "clean", "name": "a", "file": "agent.zip", "wait_s": 0}
+    here = {"TK_DIR": str(base)}
+    for name in ("home", "jobs"):
+        (base / name).mkdir(parents=True)
+    base.chmod(0o700)
+    (base / "agent.zip").write_text("")
+    (base / "other.sock").write_text("")
+    assert _carried_out(order, **here)[0] == 0
+    assert (base / "agent.zip").exists(), "another agent uses it"
+    (base / "other.sock").unlink()
+    (base / "home" / "mine").write_text("")
+    left = subprocess.Popen(["sleep", "1000"], env={**os.environ, "TK_PLACE": str(base)})
+    assert _carried_out(order, **here)[0] == 0
+    assert left.wait(10) != 0, "what the agent's commands left behind is ended"
+    assert [str(one.relative_to(base)) for one in base.rglob("*")] == ["home", "home/mine"]
+    (base / "home" / "mine").unlink()
+    (base / "agent.zip").write_text("")
+    assert _carried_out(order, **here)[0] == 0 and not base.exists()
+    assert _carried_out(order, **here)[0] == 0

@@ -1,0 +1,1 @@
+"""Read-ahead: the questions of an editor, asked before it asks them."""

@@ -1,0 +1,64 @@
+"""File systems and quotas, as the login host sees them now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: A write fails that would go over the limit, so a part of it may be left.
+_FULL = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class RoomView:
+    """A file system as the login host sees it now, at `path`. used: 0 to 1. device: as df names
+    it: a disk, or `server:/export`."""
+
+    path: str
+    mounted_on: str
+    size_bytes: int
+    free_bytes: int
+    used: float
+    inodes_used: float | None = None
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """limit: the hard one; the soft one if there is no other, or if its time of grace is over."""
+
+    used: int
+    limit: int
+
+    @property
+    def full(self) -> bool:
+        """True if next to nothing more can be written."""
+        return self.used >= self.limit * _FULL
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaView:
+    """One quota. filesystem: its device, server or mount, as the quota command prints it. kind:
+    `user`, `group` or `project`; owner: its name. blocks: in bytes; files: their number. None: no
+    limit."""
+
+    filesystem: str
+    kind: str
+    owner: str = ""
+    blocks: Amount | None = None
+    files: Amount | None = None
+
+    @property
+    def full(self) -> bool:
+        """True if one of its limits is reached."""
+        return any(one is not None and one.full for one in (self.blocks, self.files))
+
+
+@dataclass(frozen=True, slots=True)
+class StorageView:
+    """Where a running job writes its log: the file systems, and this user's quotas."""
+
+    rooms: tuple[RoomView, ...] = ()
+    quotas: tuple[QuotaView, ...] = ()
+
+
+NO_STORAGE = StorageView()

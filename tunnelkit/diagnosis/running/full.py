@@ -1,0 +1,67 @@
+"""Jobs that run, and can't write any more: a file system or a quota of theirs is full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tunnelkit.diagnosis.evidence.storage import RoomView
+from tunnelkit.diagnosis.running.look import Look
+from tunnelkit.diagnosis.sizes import size
+from tunnelkit.diagnosis.storage import full_quota, quota_lines, seen_room, used_of
+from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
+
+_DU = NextStep("what takes the room", "tk run sh -c 'du -xh -d1 . | sort -h | tail'")
+_TO_DO = (_DU, NextStep("delete or move it, or write elsewhere: what is written there fails"))
+
+
+def storage_full(look: Look) -> Verdict | None:
+    """A file system that the job writes to is full, or its user's quota there."""
+    return next(_full_disks(look), None) or next(_full_quotas(look), None)
+
+
+def _full_disks(look: Look) -> Iterator[Verdict]:
+    for window in look.windows:
+        for place in window.places:
+            if place.written and place.answers and place.full:
+                used = (
+                    f"0 bytes free of {size(place.size_bytes)}"
+                    if not place.free_bytes
+                    else f"0 inodes free of {place.files:,}"
+                )
+                text = f"{place.path} ({place.kind}): {used}"
+                yield _verdict(
+                    f"{place.path} is full{look.where(window)}", Evidence(text, "statvfs")
+                )
+    for room in look.storage.rooms:
+        if room.size_bytes and not room.free_bytes:
+            yield _verdict(f"{room.mounted_on}, where its log goes, is full", seen_room(room))
+        elif (room.inodes_used or 0) >= 1:
+            yield _verdict(f"{room.mounted_on}, where its log goes, has no inodes", seen_room(room))
+
+
+def _full_quotas(look: Look) -> Iterator[Verdict]:
+    quotas = look.storage.quotas
+    rooms = [*look.storage.rooms, *_written(look)]
+    for room in rooms:
+        quota = full_quota(quotas, room)
+        if quota is not None:
+            yield _verdict(used_of(quota, room), *quota_lines((quota,), room))
+
+
+def _written(look: Look) -> Iterator[RoomView]:
+    """Return the file systems of the nodes as rooms, so that quotas are found by their names."""
+    for window in look.windows:
+        for one in window.places:
+            if one.written:
+                sizes = one.size_bytes, one.free_bytes, 0.0, None
+                yield RoomView(one.path, one.path, *sizes, one.source)
+
+
+def _verdict(what: str, *because: Evidence) -> Verdict:
+    return Verdict(
+        "storage-full",
+        f"runs, and can't write any more: {what}",
+        Certainty.PROVEN,
+        because,
+        next_steps=_TO_DO,
+    )

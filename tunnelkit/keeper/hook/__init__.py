@@ -1,0 +1,1 @@
+"""Runs in the user's own Python, in a job of `tk submit --post-mortem`."""

@@ -1,0 +1,1 @@
+"""Runs in a pod: finds a place for the agent, and brings it there."""

@@ -1,0 +1,263 @@
+"""Kubernetes as a scheduler: requests to the API server, and its answers.
+
+A command's argv is a method and a path, its stdin the body. It is answered by a `Completed` with
+exit code 0, or the HTTP status, and the words of a refusal in stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from urllib.parse import quote
+
+from tunnelkit.errors import SchedulerError, UsageError
+from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest
+from tunnelkit.scheduler.base import Capabilities, Command, PendingCause, Where
+from tunnelkit.scheduler.batch_scripts import BatchScripts
+from tunnelkit.scheduler.inspector import JobInspector
+from tunnelkit.scheduler.kube.members import Pod, name_of, parse_choice, text
+from tunnelkit.scheduler.kube.pod_spec import SESSION_LABEL, PodTemplate, pod_of, session_label
+from tunnelkit.scheduler.kube.words import (
+    PodState,
+    container_of,
+    container_status,
+    judge,
+    line,
+    refused,
+)
+
+_NOT_FOUND = 404
+_MOST_BYTES = 64 << 20
+_GRACE_S = 20
+
+
+class Kubernetes:
+    """The adapter for one namespace.
+
+    container: as set, None for each pod's default. template: of tk's own pods; None: none can be
+    made. It remembers which pods it has seen running: another one of the same name is another."""
+
+    name = "kubernetes"
+    capabilities = Capabilities(joins_jobs=True, agent_starts_peers=False)
+
+    def __init__(
+        self, namespace: str, *, container: str | None = None, template: PodTemplate | None = None
+    ) -> None:
+        self._namespace = namespace
+        self._container = container
+        self._template = template
+        self._seen: dict[str, str] = {}
+        self._causes: dict[str, PendingCause] = {}
+
+    def inspector(self) -> JobInspector | None:
+        """See `Scheduler.inspector`."""
+        return None
+
+    def batch_scripts(self) -> BatchScripts | None:
+        """See `Scheduler.batch_scripts`."""
+        return None
+
+    # -- pods of tk's own
+
+    def submit(
+        self, request: ResourceRequest, *, job_name: str, body: str, log_dir: str
+    ) -> Command:
+        """See `Scheduler.submit`. body: the words of the container's command, quoted for sh."""
+        if self._template is None:
+            raise UsageError(
+                "which pod? none is named",
+                hint="tk up POD adopts one, tk up --image IMAGE makes one",
+            )
+        pod = pod_of(request, self._template, job_name=job_name, command=shlex.split(body))
+        return _request("POST", self._pods(), pod)
+
+    def parse_submit(self, done: Completed) -> str:
+        """See `Scheduler.parse_submit`."""
+        if done.exit_code != 0:
+            raise SchedulerError(
+                f"the API server did not take the pod in {self._namespace}",
+                cause=refused(done.error_text),
+                hint="`tk doctor` shows your rights and the quota that is left",
+                transient=done.exit_code in (409, 429) or done.exit_code >= 500,
+            )
+        name = name_of(_object(done))
+        if not name:
+            raise SchedulerError(
+                "the API server's answer can't be read",
+                hint="`kubectl get pods` shows whether there is a pod",
+                transient=True,
+            )
+        return f"pod/{name}"
+
+    def find(self, job_name: str) -> Command:
+        """See `Scheduler.find`."""
+        selector = quote(f"{SESSION_LABEL}={session_label(job_name)}", safe="")
+        return _request("GET", f"{self._pods()}?labelSelector={selector}")
+
+    def parse_find(self, done: Completed, job_name: str) -> list[JobStatus]:
+        """See `Scheduler.parse_find`."""
+        wanted, found = session_label(job_name), []
+        for pod in sorted(self._items(done), key=lambda pod: text(pod, *_CREATED)):
+            if text(pod, "metadata", "labels", SESSION_LABEL) != wanted:
+                continue
+            state = judge(pod, self._container)
+            if state.state is not JobState.ENDED and name_of(pod):
+                found.append(self._status(f"pod/{name_of(pod)}", [(pod, state)]))
+        return found
+
+    def cancel(self, job_id: str) -> Command:
+        """See `Scheduler.cancel`."""
+        choice = parse_choice(job_id)
+        path = f"{self._pods()}/{choice.pod}?gracePeriodSeconds={_GRACE_S}"
+        return _request("DELETE", path)
+
+    def parse_cancel(self, done: Completed) -> None:
+        """See `Scheduler.parse_cancel`."""
+        if done.exit_code not in (0, _NOT_FOUND):
+            raise SchedulerError(
+                "the pod could not be deleted",
+                cause=line(done.error_text),
+                hint="`kubectl delete pod` does it by hand",
+                transient=done.exit_code >= 500,
+            )
+
+    # -- states
+
+    def query(self, job_ids: Sequence[str]) -> Command:
+        """See `Scheduler.query`."""
+        if len(job_ids) == 1:
+            return _request("GET", parse_choice(job_ids[0]).path(self._namespace))
+        return _request("GET", f"{self._pods()}?limit=500")
+
+    def parse_query(self, done: Completed, job_ids: Sequence[str]) -> dict[str, JobStatus]:
+        """See `Scheduler.parse_query`."""
+        pods = [] if done.exit_code == _NOT_FOUND else self._items(done)
+        found = {}
+        for job_id in job_ids:
+            choice = parse_choice(job_id)
+            members = choice.members(pods)
+            found[job_id] = self._status(
+                job_id, [(pod, self._judge(job_id, pod)) for pod in members]
+            )
+        return found
+
+    def verdict(self, status: JobStatus) -> PendingCause:
+        """See `Scheduler.verdict`."""
+        return self._causes.get(status.job_id, PendingCause.WAIT)
+
+    def history(self, job_id: str) -> Command | None:
+        """See `Scheduler.history`: the API server has no memory, but knows what is there."""
+        return self.query([job_id])
+
+    def parse_history(self, done: Completed) -> JobState:
+        """See `Scheduler.parse_history`: a pod that is not there has ended."""
+        if done.exit_code == _NOT_FOUND:
+            return JobState.ENDED
+        return JobState.UNKNOWN if self._items(done) else JobState.ENDED
+
+    def _judge(self, job_id: str, pod: Pod) -> PodState:
+        state = judge(pod, self._container)
+        if state.state is not JobState.RUNNING:
+            return state
+        container = container_status(pod, container_of(pod, self._container))
+        now = f"{text(pod, 'metadata', 'uid')} {text(container, 'containerID')}"
+        before = self._seen.setdefault(f"{job_id} {name_of(pod)}", now)
+        if before == now:
+            return state
+        same_pod = before.split(" ")[0] == now.split(" ")[0]
+        why = (
+            "its container was restarted: what ran in it is gone"
+            if same_pod
+            else "another pod has its name now: what ran in it is gone"
+        )
+        return PodState(JobState.ENDED, "Replaced", why)
+
+    def _status(self, job_id: str, members: Sequence[tuple[Pod, PodState]]) -> JobStatus:
+        """Join the states of pods: as long as one runs, the job does."""
+        if not members:
+            return JobStatus(job_id, JobState.UNKNOWN, "")
+        running = [pod for pod, state in members if state.state is JobState.RUNNING]
+        if running:
+            names = tuple(name_of(pod) for pod in running)
+            return JobStatus(job_id, JobState.RUNNING, "Running", nodes=names)
+        order = (JobState.PENDING, JobState.UNKNOWN, JobState.ENDED)
+        pod, state = min(members, key=lambda one: order.index(one[1].state))
+        self._causes[job_id] = state.cause
+        why = state.why
+        if len(members) > 1 and why:
+            why = f"{name_of(pod)}: {why}"
+        return JobStatus(
+            job_id, state.state, state.native, explanation=why or None, ending=state.ending
+        )
+
+    # -- what pods have not
+
+    def estimate(self, job_id: str) -> Command | None:
+        """See `Scheduler.estimate`."""
+        return None
+
+    def parse_estimate(self, done: Completed) -> str | None:
+        """See `Scheduler.parse_estimate`."""
+        return None
+
+    def enter(
+        self, job_id: str, node: str, argv: Sequence[str], *, cpus: int | None = None
+    ) -> list[str] | None:
+        """See `Scheduler.enter`: the link itself leads into a pod."""
+        return None
+
+    def step(self, job_id: str, node: str, argv: Sequence[str]) -> list[str]:
+        """See `Scheduler.step`: a command by the link is part of the pod."""
+        return list(argv)
+
+    def canceller(self, job_id: str) -> Command | None:
+        """See `Scheduler.canceller`."""
+        return None
+
+    def parse_canceller(self, done: Completed) -> int | None:
+        """See `Scheduler.parse_canceller`."""
+        return None
+
+    def list_names(self) -> Command | None:
+        """See `Scheduler.list_names`."""
+        return None
+
+    # -- inside
+
+    def _pods(self) -> str:
+        return f"/api/v1/namespaces/{self._namespace}/pods"
+
+    def _items(self, done: Completed) -> list[Pod]:
+        found = _object(done)
+        items = found.get("items")
+        if isinstance(items, list):
+            return [one for one in items[:1000] if isinstance(one, dict)]
+        return [found] if name_of(found) else []
+
+
+_CREATED = ("metadata", "creationTimestamp")
+
+
+def _request(method: str, path: str, body: bytes = b"") -> Command:
+    return Command((method, path), body, Where.API)
+
+
+def _object(done: Completed) -> dict[str, object]:
+    """Return the answer's object. Raises SchedulerError for a refusal, or if it is none."""
+    if done.exit_code != 0:
+        raise SchedulerError(
+            "the API server does not tell about the pods",
+            cause=line(done.error_text) or f"HTTP status {done.exit_code}",
+            hint="`tk doctor` shows your rights",
+            transient=done.exit_code == 429 or done.exit_code >= 500,
+        )
+    try:
+        found = json.loads(done.stdout[:_MOST_BYTES])
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise SchedulerError(
+            "the API server's answer can't be read", hint="`tk doctor` checks it", transient=True
+        )
+    return found

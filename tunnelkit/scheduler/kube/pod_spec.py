@@ -1,0 +1,128 @@
+"""The pod that tk makes: one that namespaces with restricted pod security take."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tunnelkit.errors import UsageError
+from tunnelkit.model import ResourceRequest
+
+SESSION_LABEL = "tunnelkit.dev/session"
+GPU = "nvidia.com/gpu"
+_RESOURCE = re.compile(r"[A-Za-z0-9./-]{1,120}")
+_IMAGE = re.compile(r"[A-Za-z0-9._/:@-]{1,255}")
+_MEM = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)(i?)B?", re.IGNORECASE)
+#: tk's own place in the pod: its files, HOME and the mirror.
+PLACE = "/tk"
+_END_S = 30
+
+
+@dataclass(frozen=True)
+class PodTemplate:
+    """The settings for tk's own pods. gpu_resource: its name in requests."""
+
+    image: str
+    gpu_resource: str = GPU
+    container: str = "main"
+
+
+def session_label(job_name: str) -> str:
+    """Return the label's value for a job name: as a name of the API may be."""
+    return re.sub(r"[^a-z0-9-]+", "-", job_name.lower()).strip("-")[:50] or "tk"
+
+
+def quantity(mem: str) -> str:
+    """Return memory as the API writes it: 16G, as a scheduler means it, is 16Gi."""
+    found = _MEM.fullmatch(mem.strip())
+    if found is None:
+        raise UsageError(f"{mem!r} is no amount of memory", hint="write it as 64G")
+    unit = found[2].upper() or "M"
+    return f"{found[1]}{unit}i"
+
+
+def pod_of(
+    request: ResourceRequest, template: PodTemplate, *, job_name: str, command: Sequence[str]
+) -> bytes:
+    """Return the pod as JSON. Raises UsageError for what the API can't take."""
+    _check(request, template)
+    label = session_label(job_name)
+    container = {
+        "name": template.container,
+        "image": template.image,
+        "command": list(command),
+        "workingDir": PLACE,
+        "env": [{"name": "TK_DIR", "value": f"{PLACE}/agent"}, {"name": "HOME", "value": PLACE}],
+        "resources": _resources(request, template),
+        "volumeMounts": [
+            {"name": "tk", "mountPath": PLACE},
+            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - in the pod
+        ],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    spec = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": _END_S,
+        "automountServiceAccountToken": False,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+        # The default /dev/shm of 64 MB is too small for workers of a DataLoader.
+        "volumes": [
+            {"name": "tk", "emptyDir": {}},
+            {"name": "shm", "emptyDir": {"medium": "Memory"}},
+        ],
+    }
+    if request.time_limit_s is not None:
+        spec["activeDeadlineSeconds"] = request.time_limit_s
+    if request.node is not None:
+        spec["nodeSelector"] = {"kubernetes.io/hostname": request.node}
+    # Names are unique: a second answer to one request can't make a second pod.
+    name = f"{label}-{secrets.token_hex(3)}"
+    metadata = {"name": name, "labels": {SESSION_LABEL: label}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    return json.dumps(pod).encode()
+
+
+def _resources(request: ResourceRequest, template: PodTemplate) -> dict[str, dict[str, str]]:
+    wanted: dict[str, str] = {}
+    if request.cpus is not None:
+        wanted["cpu"] = str(request.cpus)
+    if request.mem is not None:
+        wanted["memory"] = quantity(request.mem)
+    if request.gpus:
+        wanted[template.gpu_resource] = str(request.gpus)
+    return {"requests": wanted, "limits": wanted} if wanted else {}
+
+
+_NOT_HERE = {
+    "partition": "nodeSelector and queues are the cluster's",
+    "account": "a namespace has no accounts",
+    "qos": "a namespace has no such thing",
+    "reservation": "a namespace has no such thing",
+    "constraint": "node features are labels there",
+}
+
+
+def _check(request: ResourceRequest, template: PodTemplate) -> None:
+    if not _IMAGE.fullmatch(template.image):
+        raise UsageError(
+            f"{template.image!r} is not the name of an image", hint="such as ghcr.io/me/train:12"
+        )
+    if not _RESOURCE.fullmatch(template.gpu_resource):
+        raise UsageError(f"{template.gpu_resource!r} is not a resource", hint=f"such as {GPU}")
+    for key, why in _NOT_HERE.items():
+        if getattr(request, key) is not None:
+            raise UsageError(f"a pod can't be asked for by {key}", cause=why, hint="leave it out")
+    if request.nodes != 1:
+        raise UsageError("tk makes one pod", hint="make the others yourself: tk up TYPE/NAME")
+    if request.requeue or request.exclusive or request.extra:
+        raise UsageError(
+            "a pod can't be asked for with requeue, exclusive or extra options",
+            hint="leave them out",
+        )

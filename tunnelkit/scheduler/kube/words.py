@@ -1,0 +1,229 @@
+"""A pod's state in one line: why it waits, how it ended. Pure; nothing in it is believed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tunnelkit.model import JobState
+from tunnelkit.scheduler.base import PendingCause
+from tunnelkit.scheduler.kube.members import Pod, field, text
+
+_MOST_CHARS = 400
+_TAINT_OR_LABEL = re.compile(r"taint|didn't match|selector|affinity", re.IGNORECASE)
+_LACKS = re.compile(r"Insufficient|Too many pods", re.IGNORECASE)
+_COUNTED = re.compile(r"\d+ \S")
+
+
+@dataclass(frozen=True)
+class PodState:
+    """A pod's state.
+
+    native: the API's own word. why: in words, "" if there is nothing to say. cause: of a pending
+    pod. ending: its end has begun."""
+
+    state: JobState
+    native: str
+    why: str = ""
+    cause: PendingCause = PendingCause.WAIT
+    ending: bool = False
+
+
+def line(said: str) -> str:
+    """Return the API's words in one printable line of bounded length."""
+    one = " ".join(said[: 8 * _MOST_CHARS].split())
+    one = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in one)
+    return one if len(one) <= _MOST_CHARS else one[: _MOST_CHARS - 1] + "…"
+
+
+def container_of(pod: Pod, wanted: str | None) -> str:
+    """Return the name of the container that is meant: the setting's, else the pod's default."""
+    annotation = "kubectl.kubernetes.io/default-container"
+    containers = field(pod, "spec", "containers")
+    first = containers[0] if isinstance(containers, list) and containers else None
+    return wanted or text(pod, "metadata", "annotations", annotation) or text(first, "name")
+
+
+def container_status(pod: Pod, name: str) -> Mapping[str, object]:
+    """Return a container's status, an init container's included; empty if there is none."""
+    for key in ("containerStatuses", "initContainerStatuses"):
+        found = field(pod, "status", key)
+        for one in found[:64] if isinstance(found, list) else ():
+            if isinstance(one, Mapping) and one.get("name") == name:
+                return one
+    return {}
+
+
+def judge(pod: Pod, container: str | None = None) -> PodState:
+    """Return the pod's state, as `container` (None: its default one) has it."""
+    phase = text(pod, "status", "phase") or "Unknown"
+    name = container_of(pod, container)
+    status = container_status(pod, name)
+    going = bool(text(pod, "metadata", "deletionTimestamp"))
+    ended = _ended(pod, phase, status)
+    if ended is not None:
+        return ended
+    if going:
+        why = _disruption(pod) or "it is being deleted"
+        return PodState(JobState.ENDED, "Terminating", why, ending=True)
+    waiting = _waiting(status, name) or _waiting_init(pod)
+    if waiting is not None:
+        return waiting
+    if field(status, "state", "running") is not None:
+        return PodState(JobState.RUNNING, "Running")
+    if (last := field(status, "state", "terminated")) is not None:
+        why = f"container {line(name)} is restarted; the last time {how_terminated(last)}"
+        return PodState(JobState.PENDING, "Restarting", why, PendingCause.HELD)
+    if phase == "Running":
+        why = f"it has no container {line(name)!r}" if status == {} else "its container starts"
+        cause = PendingCause.FIX if status == {} else PendingCause.WAIT
+        return PodState(JobState.PENDING, phase, why, cause)
+    if phase == "Unknown":
+        return PodState(JobState.UNKNOWN, phase, "its node does not answer")
+    return _unscheduled(pod, phase)
+
+
+# -- ended ---------------------------------------------------------------------------------
+
+
+def _ended(pod: Pod, phase: str, status: Mapping[str, object]) -> PodState | None:
+    terminated = field(status, "state", "terminated")
+    reason = text(pod, "status", "reason")
+    is_over = phase in ("Failed", "Succeeded")
+    restarts = text(pod, "spec", "restartPolicy") not in ("Never", "OnFailure")
+    if not is_over and (terminated is None or restarts):
+        return None
+    disruption = _disruption(pod)
+    if reason == "Evicted":
+        why = f"by its node: {line(text(pod, 'status', 'message'))}"
+    elif reason == "DeadlineExceeded":
+        why = "it reached its time limit (activeDeadlineSeconds)"
+    elif reason == "NodeLost":
+        why = "its node was lost"
+    elif disruption:
+        why = disruption
+    elif terminated is not None:
+        why = how_terminated(terminated)
+    else:
+        why = line(text(pod, "status", "message")) or "it ended"
+    return PodState(JobState.ENDED, line(reason) or phase, why)
+
+
+_DISRUPTIONS = {
+    "PreemptionByScheduler": "preempted by a pod of higher priority",
+    "DeletionByTaintManager": "its node was taken away (a taint)",
+    "EvictionByEvictionAPI": "evicted: its node is being drained",
+    "DeletionByPodGC": "its node is gone",
+    "TerminationByKubelet": "ended by its node",
+}
+
+
+def _disruption(pod: Pod) -> str:
+    condition = _condition(pod, "DisruptionTarget")
+    if condition.get("status") != "True":
+        return ""
+    known = _DISRUPTIONS.get(text(condition, "reason"), line(text(condition, "reason")))
+    said = line(text(condition, "message"))
+    return f"{known} ({said})" if said else known
+
+
+def how_terminated(terminated: object) -> str:
+    """Return in words how a container ended."""
+    reason, code = text(terminated, "reason"), field(terminated, "exitCode")
+    said = line(text(terminated, "message"))
+    status = code if isinstance(code, int) else None
+    if reason == "OOMKilled":
+        return "killed for memory (OOMKilled): the container's limit was reached"
+    if reason in ("StartError", "ContainerCannotRun"):
+        return f"its command can't be started: {said or reason}"
+    if status == 0:
+        return "it ended with exit code 0"
+    if status is None:
+        return line(reason) or "it ended"
+    named = {137: ", SIGKILL", 143: ", SIGTERM"}.get(status, "")
+    return f"it ended with exit code {status}{named}" + (f": {said}" if said else "")
+
+
+# -- pending -------------------------------------------------------------------------------
+
+
+_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
+_CONFIG = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+
+
+def _waiting(status: Mapping[str, object], name: str) -> PodState | None:
+    reason = text(status, "state", "waiting", "reason")
+    said = line(text(status, "state", "waiting", "message"))
+    shown = line(name)
+    if reason in _IMAGE:
+        image = line(text(status, "image"))
+        why = f"the image {image} can't be pulled ({reason}): {said or 'no reason given'}"
+        # It may heal: a registry that was down for a minute.
+        cause = PendingCause.HELD if reason in _IMAGE[:2] else PendingCause.FIX
+        return PodState(JobState.PENDING, reason, why, cause)
+    if reason in _CONFIG:
+        why = f"container {shown} can't be made ({reason}): {said or 'no reason given'}"
+        return PodState(JobState.PENDING, reason, why, PendingCause.FIX)
+    if reason == "CrashLoopBackOff":
+        last = field(status, "lastState", "terminated")
+        count = field(status, "restartCount")
+        times = f" {count} times" if isinstance(count, int) else ""
+        why = f"container {shown} was restarted{times} and ends each time: {how_terminated(last)}"
+        return PodState(JobState.PENDING, reason, why, PendingCause.FIX)
+    return None
+
+
+def _waiting_init(pod: Pod) -> PodState | None:
+    found = field(pod, "status", "initContainerStatuses")
+    for one in found[:64] if isinstance(found, list) else ():
+        if isinstance(one, Mapping) and (state := _waiting(one, text(one, "name"))) is not None:
+            return state
+    return None
+
+
+def _condition(pod: Pod, kind: str) -> Mapping[str, object]:
+    found = field(pod, "status", "conditions")
+    for one in found[:64] if isinstance(found, list) else ():
+        if isinstance(one, Mapping) and one.get("type") == kind:
+            return one
+    return {}
+
+
+def _unscheduled(pod: Pod, phase: str) -> PodState:
+    condition = _condition(pod, "PodScheduled")
+    reason, said = text(condition, "reason"), line(text(condition, "message"))
+    if condition.get("status") == "True":
+        return PodState(JobState.PENDING, phase, "its node fetches the image and starts it")
+    if reason == "SchedulingGated":
+        why = "it is held back by a gate: Kueue has not admitted it yet"
+        return PodState(JobState.PENDING, reason, why, PendingCause.QUOTA)
+    if reason == "Unschedulable":
+        fits_nowhere = bool(_TAINT_OR_LABEL.search(said)) and not _LACKS.search(said)
+        cause = PendingCause.FIX if fits_nowhere else PendingCause.WAIT
+        return PodState(JobState.PENDING, reason, f"no node for it: {arithmetic(said)}", cause)
+    return PodState(JobState.PENDING, phase, said)
+
+
+def arithmetic(said: str) -> str:
+    """Return the scheduler's count of nodes, without its advice on preemption."""
+    begin, colon, rest = said.partition(": ")
+    # After the count comes advice: "preemption: 0/5 nodes are available", "no new claims to ...".
+    counted = [part.strip(" .") for part in rest.partition(". ")[0].split(", ")]
+    counted = [part for part in counted if _COUNTED.match(part)]
+    return f"{begin}: {', '.join(counted[:8])}" if colon and counted else said
+
+
+# -- refused -------------------------------------------------------------------------------
+
+_QUOTA = re.compile(r"exceeded quota: ([^,]+), requested: (.*), used: (.*), limited: (.*)")
+
+
+def refused(said: str) -> str:
+    """Return in words why the API server did not take a pod."""
+    one = line(said)
+    if (found := _QUOTA.search(one)) is not None:
+        return f"quota {found[1]} is used up: asked {found[2]}, used {found[3]} of {found[4]}"
+    if "security context constraint" in one or "violates PodSecurity" in one:
+        return f"the namespace does not take such a pod: {one}"
+    return one

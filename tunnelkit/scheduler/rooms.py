@@ -1,0 +1,78 @@
+"""The file systems of a job as the login host sees them now: their room, and the user's quotas."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+
+from tunnelkit.diagnosis.evidence.storage import QuotaView, RoomView, StorageView
+from tunnelkit.scheduler.quotas import parse_quotas
+from tunnelkit.scheduler.sections import Section
+
+_DF = re.compile(r"(.*?) +([0-9]{1,18}) +([0-9]{1,18}) +([0-9]{1,18}) +([0-9]{1,3})% +(/.*)")
+# $@: paths; of one that is not there the nearest that is.
+_ROOMS = r"""
+for path; do
+  while [ "$path" ] && [ ! -e "$path" ]; do path=${path%/*}; done
+  [ "$path" ] || continue
+  printf "tk-room %s\n" "$path"
+  df -P -k -- "$path" | tail -n 1
+  df -P -i -- "$path" | tail -n 1
+done 2>/dev/null
+:
+"""
+# A file server may be asked, so each has a limit. Lustre's quotas are asked for by mount.
+_QUOTAS = r"""
+if command -v quota >/dev/null; then
+  timeout 4 quota -wv 2>/dev/null
+  timeout 3 quota -wvg 2>/dev/null
+fi
+command -v lfs >/dev/null || exit 0
+for path; do
+  [ -e "$path" ] && [ "$(stat -f -c %T -- "$path" 2>/dev/null)" = lustre ] || continue
+  timeout 3 lfs quota -u "$(id -un)" "$path" 2>/dev/null
+  timeout 3 lfs quota -g "$(id -gn)" "$path" 2>/dev/null
+  project=$(timeout 2 lfs project -d "$path" 2>/dev/null | awk '{ print $1; exit }')
+  [ "${project:-0}" = 0 ] || timeout 3 lfs quota -p "$project" "$path" 2>/dev/null
+done
+:
+"""
+#: sh code of a function that prints the sections `rooms` and `quotas`: see `sections`.
+#: `rooms PATH...`: room; `quotas PATH...`: quotas.
+SCRIPT = f"""
+rooms() {{ section rooms sh -c {shlex.quote(_ROOMS)} sh "$@"; }}
+quotas() {{ section quotas sh -c {shlex.quote(_QUOTAS)} sh "$@"; }}
+"""
+#: sh code. $tails: the ends of the logs. Sets $named to the path in its last error, and $full to
+#: something if an error is of a full disk or quota.
+OF_LOG = r"""
+named=$(printf '%s\n' "$tails" | sed -n "s/.*\[Errno [0-9]*\][^']*'\(\/[^']*\)'.*/\1/p" | tail -n 1)
+full=$(printf '%s\n' "$tails" | grep -E 'Disk quota exceeded|No space left on device' | tail -n 1)
+"""
+
+
+def parse_rooms(sections: Mapping[str, Section]) -> tuple[RoomView, ...]:
+    """Return the file systems, in the order in which they were asked for."""
+    section, found = sections.get("rooms"), []
+    for part in ("" if section is None else f"\n{section.text}").split("\ntk-room ")[1:][:4]:
+        path, *lines = part.split("\n")
+        rows = [match for line in lines if (match := _DF.fullmatch(line.strip()))]
+        if not rows:
+            continue
+        device, size, _, free, used, mounted_on = rows[0].groups()
+        inodes = int(rows[1][5]) / 100 if len(rows) > 1 and int(rows[1][2]) else None
+        sizes = int(size) << 10, int(free) << 10, int(used) / 100
+        found.append(RoomView(path, mounted_on, *sizes, inodes, device))
+    return tuple(found)
+
+
+def storage_of(sections: Mapping[str, Section]) -> StorageView:
+    """Return the storage of a running job."""
+    return StorageView(parse_rooms(sections), quota_rows(sections))
+
+
+def quota_rows(sections: Mapping[str, Section]) -> tuple[QuotaView, ...]:
+    """Return the quotas that have a limit."""
+    section = sections.get("quotas")
+    return () if section is None else parse_quotas(section.text[:65_536])

@@ -1,0 +1,164 @@
+"""The interface to the options in a batch script, for `tk simulate`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptRequest:
+    """The job that a script and its options ask for, as far as a run elsewhere needs it.
+
+    cpus: on its first node, for the tasks there; cpus_per_task: None if it is not asked for.
+    mem_bytes: on that node; None without a limit of its own. array_first: the first index of a job
+    array. directory: its working directory, as written; "" for the one of the submission. outputs:
+    its output files, as written. clean: it gets no variables of the submission. unread: options
+    whose value could not be read.
+    """
+
+    name: str = ""
+    nodes: int = 1
+    tasks: int = 1
+    cpus: int = 1
+    cpus_per_task: int | None = None
+    mem_bytes: int | None = None
+    mem_per_cpu_bytes: int | None = None
+    gpus: int = 0
+    time_s: int | None = None
+    array_first: int | None = None
+    directory: str = ""
+    outputs: tuple[str, ...] = ()
+    partition: str = ""
+    account: str = ""
+    clean: bool = False
+    unread: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The wishes of a command line of tk's, in no scheduler's words. mem: as in `[allocation]`."""
+
+    mem: str | None = None
+    cpus: int | None = None
+    time_s: int | None = None
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """A question to the scheduler that submits nothing: argv with stdin."""
+
+    argv: tuple[str, ...]
+    stdin: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One reason why the scheduler would not take a job, or never start it. hint: what to do."""
+
+    text: str
+    hint: str = ""
+
+
+class ScriptOptions(Protocol):
+    """Reads the options of batch scripts as one scheduler does."""
+
+    @property
+    def name(self) -> str:
+        """The scheduler's name: `slurm`, `pbs` or `torque`."""
+        ...
+
+    @property
+    def mark(self) -> str:
+        """The beginning of a line with options: `#SBATCH`."""
+        ...
+
+    def takes_next(self, option: str) -> bool:
+        """Return True if the word after this option is its value."""
+        ...
+
+    def words(self, script: bytes) -> list[str]:
+        """Return the options in a script, in order."""
+        ...
+
+    def late(self, script: bytes) -> list[int]:
+        """Return the numbers (from 1) of lines with options that the scheduler does not see,
+        because a command stands before them."""
+        ...
+
+    def request(self, words: Sequence[str]) -> ScriptRequest:
+        """Return what options ask for; of two values the last counts."""
+        ...
+
+    def asking(self, wanted: Wanted) -> list[str]:
+        """Return the scheduler's options for this. Raises UsageError."""
+        ...
+
+    def dry_run(self, script: bytes, options: Sequence[str]) -> DryRun:
+        """Return the question whether the scheduler would take this script.
+
+        options: of the command line."""
+        ...
+
+    def refusals(self, request: ScriptRequest, code: int, text: str) -> list[Refusal] | None:
+        """Return why the scheduler would not take it; None if it did not answer."""
+        ...
+
+    def variables(self, request: ScriptRequest, host: str, directory: str) -> dict[str, str]:
+        """Return the variables that a job of this request has, on one node `host`."""
+        ...
+
+
+def option_lines(script: bytes, mark: bytes) -> tuple[list[str], list[int]]:
+    """Return what follows `mark` in the lines before the first command, and the numbers of such
+    lines after it (in the first column only: others are a here-document's, or text)."""
+    before: list[str] = []
+    late: list[int] = []
+    is_head = True
+    for number, line in enumerate(script.split(b"\n"), 1):
+        if is_head and line.strip() and not line.lstrip().startswith(b"#"):
+            is_head = False
+        if not line.startswith(mark) or line[len(mark) : len(mark) + 1].strip():
+            continue
+        if is_head:
+            before.append(line[len(mark) :].decode("utf-8", "replace").strip())
+        else:
+            late.append(number)
+    return before, late
+
+
+def split_words(text: str) -> list[str]:
+    """Split a line of options: quotes and backslashes as a shell's, and a comment at a blank."""
+    words: list[str] = []
+    word: list[str] = []
+    inside = False
+    quote = ""
+    letters = iter(text)
+    for letter in letters:
+        if quote:
+            if letter == quote:
+                quote = ""
+            elif letter == "\\" and quote == '"':
+                word.append(next(letters, ""))
+            else:
+                word.append(letter)
+            continue
+        if letter in " \t\r\v\f":
+            if inside:
+                words.append("".join(word))
+            word, inside = [], False
+            continue
+        if letter == "#" and not inside:
+            break
+        inside = True
+        if letter in "'\"":
+            quote = letter
+        elif letter == "\\":
+            word.append(next(letters, ""))
+        else:
+            word.append(letter)
+    return [*words, "".join(word)] if inside else words

@@ -1,0 +1,143 @@
+"""The environment that a script makes for its programs: modules, conda, venv, in their order.
+
+One bash does the steps and starts the interpreters in what they have made. Environment modules are
+loaded in it; nothing of the user's is run.
+"""
+
+import json
+import os
+import shlex
+import subprocess
+from typing import Dict, Iterator, List, Tuple
+
+#: What a script does: the kind and its words (simulate/script_steps.py has them all).
+Step = Tuple[str, List[str]]
+LIMIT_S = 30
+_MOST_BYTES = 1 << 20
+# tk_say KIND NUMBER CODE TEXT: one answer. Both are tried, since a module may not be there for
+# shells that are no login shells.
+_HEAD = r"""
+exec 9>&1 >/dev/null 2>&1 </dev/null
+tk_say() { printf '%s\0%s\0%s\0%s\0' "$1" "$2" "$3" "${4:0:4000}" >&9; }
+tk_module() {
+  command -v module && return
+  for tk_one in /etc/profile.d/z00_lmod.sh /etc/profile.d/lmod.sh /etc/profile.d/modules.sh \
+    "${LMOD_PKG:-/nowhere}/init/bash" "${MODULESHOME:-/nowhere}/init/bash" \
+    /usr/share/lmod/lmod/init/bash /usr/share/modules/init/bash; do
+    [ -r "$tk_one" ] && . "$tk_one"
+    command -v module && return
+  done
+  return 1
+}
+# $1 its number, then the words of the module command. Old ones answer 0 and complain on stderr.
+tk_load() {
+  tk_at=$1
+  shift
+  if ! tk_module; then
+    tk_say module "$tk_at" 127 ''
+    return
+  fi
+  tk_said=$( { module "$@"; } 2>&1 )
+  tk_code=$?
+  case $tk_said in
+    *ERROR* | *[Uu]nable\ to\ locate* | *Lmod\ has\ detected*error*) tk_code=1 ;;
+  esac
+  module "$@"
+  tk_say module "$tk_at" "$tk_code" "$tk_said"
+  if [ "$tk_code" != 0 ] && [ "$1" != use ]; then
+    tk_say avail "$tk_at" 0 "$(module -t avail "${2%%/*}" 2>&1)"
+  fi
+}
+tk_into() {
+  if [ -d "$2/bin" ]; then
+    PATH=$2/bin:$PATH
+    export PATH
+    tk_say into "$1" 0 "$2"
+  else
+    tk_say into "$1" 1 "$2"
+  fi
+}
+tk_python() {
+  tk_at=$1 tk_with=$2
+  shift 2
+  tk_said=$(timeout 15 "$tk_with" -c "$TK_IMPORTS" "$@")
+  tk_say python "$tk_at" "$?" "$tk_said"
+}
+"""
+
+
+def answers(steps: List[Step], imports: str, login: bool) -> Dict[str, object]:
+    """Return what each step found, by its number; "problem" if nothing could be asked."""
+    text = _HEAD + "\n".join(_commands(steps))
+    environ = dict(os.environ, TK_IMPORTS=imports)
+    argv = ["bash", *(["-l"] if login else []), "-c", text]
+    try:
+        done = subprocess.run(
+            argv,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=LIMIT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {"problem": str(error)[:200]}
+    fields = done.stdout[:_MOST_BYTES].decode("utf-8", "replace").split("\0")
+    rows = [fields[at : at + 4] for at in range(0, len(fields) - 4, 4)]
+    return {"rows": [_row(*one) for one in rows]}
+
+
+def _row(kind: str, number: str, code: str, text: str) -> Dict[str, object]:
+    found: Dict[str, object] = {"kind": kind, "step": int(number), "code": int(code), "text": text}
+    if kind == "python":
+        try:
+            found["report"] = json.loads(text)
+        except ValueError:
+            pass
+        else:
+            found["text"] = ""
+    return found
+
+
+def _commands(steps: List[Step]) -> Iterator[str]:
+    """Return the steps as bash commands. Each word is quoted: none can be more than a word."""
+    for at, (kind, given) in enumerate(steps):
+        words = [expanded(word) for word in given]
+        quoted = [shlex.quote(word) for word in words]
+        if kind == "cd":
+            yield f"cd -- {quoted[0]} && tk_say cd {at} 0 '' || tk_say cd {at} 1 ''"
+        elif kind == "export":
+            yield f"export {words[0]}={quoted[1]}"
+        elif kind == "module":
+            yield f"tk_load {at} {' '.join(quoted)}"
+        elif kind == "venv":
+            yield f"tk_into {at} {quoted[0]}"
+        elif kind == "conda":
+            yield f"tk_into {at} {shlex.quote(conda_place(words[0]))}"
+        elif kind == "python":
+            yield f'tk_python {at} {" ".join(quoted)} "$PWD"'
+
+
+def expanded(word: str) -> str:
+    """Return the word with `~` and the variables that are known here."""
+    return os.path.expandvars(os.path.expanduser(word))
+
+
+def conda_place(name: str) -> str:
+    """Return the directory of a conda environment; the name itself if it can't be found."""
+    if "/" in name:
+        return name
+    home = os.path.expanduser("~")
+    bases = [os.environ.get("CONDA_PREFIX", ""), os.environ.get("MAMBA_ROOT_PREFIX", "")]
+    own = ("miniforge3", "miniconda3", "mambaforge", "anaconda3", ".conda", "micromamba")
+    bases += [f"{home}/{one}" for one in own]
+    bases += ["/opt/conda", "/opt/miniconda3", "/opt/miniforge3", "/opt/anaconda3"]
+    places = [f"{base}/envs/{name}" for base in bases if base]
+    places += [base for base in bases if base and name == "base"]
+    try:
+        with open(f"{home}/.conda/environments.txt") as file:
+            known = file.read(_MOST_BYTES).split("\n")
+    except OSError:
+        known = []
+    places += [one for one in known if one.rpartition("/")[2] == name]
+    return next((one for one in places if os.path.isdir(f"{one}/bin")), name)

@@ -1,0 +1,1 @@
+"""`tk simulate`: the check on the login host, without an allocation."""

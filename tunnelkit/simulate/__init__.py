@@ -1,0 +1,1 @@
+"""A batch script, run on this computer under its job's limits."""

@@ -1,0 +1,216 @@
+"""The needs of a script on the cluster: modules, environments, programs and their interpreters."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tunnelkit.simulate.shell_lines import SimpleCommand, is_plain, simple_commands
+
+_SHELLS = re.compile(r"(?:ba|da|k|z|a)?sh")
+_PYTHON = re.compile(r"(?:python|pypy)[0-9.]*")
+#: They start the program that one of their words names.
+_LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed", "horovodrun", "ipython"})
+_WRAPPERS = frozenset(
+    re.split(
+        " ",
+        "srun mpirun mpiexec nohup exec env nice ionice stdbuf numactl timeout command setsid "
+        "aprun jsrun catchsegv prun orterun taskset chrt",
+    )
+)
+_CONTAINERS = re.compile(r"(?:apptainer|singularity|docker|podman|shifter|enroot|charliecloud)")
+#: Python's options with a value, and modules that run another file.
+_WITH_VALUE = frozenset("WXQ")
+_MODULE_VERBS = frozenset({"load", "add", "use", "purge", "swap", "switch", "unload", "rm", "del"})
+_MOST_STEPS = 100
+_SUBMIT_DIR = re.compile(r"\$\{?(?:SLURM_SUBMIT_DIR|PBS_O_WORKDIR)\b\}?")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that a script does for its programs, in order.
+
+    kind: `cd` (directory), `export` (name, value), `module` (the words), `venv` (its directory),
+    `conda` (a name or directory), `python` (interpreter, `file` or `module`, target; of a script in
+    Python: `text`). line: in the script, from 1."""
+
+    kind: str
+    words: tuple[str, ...]
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptNeeds:
+    """All that a script's text says of its needs.
+
+    interpreter: the words of its `#!` line. login: its shell reads a login shell's files. steps:
+    see `Step`. programs: (path, line) of those that it starts by a path."""
+
+    interpreter: tuple[str, ...]
+    login: bool
+    steps: tuple[Step, ...]
+    programs: tuple[tuple[str, int], ...] = ()
+    is_python: bool = False
+
+
+def script_needs(script: bytes) -> ScriptNeeds:
+    """Read a script. Never raises: what its text does not say is left out."""
+    first = script.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
+    words = tuple(first[2:].split(None, 2)) if first.startswith("#!") else ()
+    name = _interpreter_name(words)
+    if _PYTHON.fullmatch(name):
+        with_python = name if os.path.basename(words[0]) == "env" else words[0]
+        step = Step("python", (with_python, "text", "the script"), 1)
+        return ScriptNeeds(words, False, (step,), is_python=True)
+    if not _SHELLS.fullmatch(name):
+        return ScriptNeeds(words, False, ())
+    text = script.decode("utf-8", "replace")
+    steps: list[Step] = []
+    programs: list[tuple[str, int]] = []
+    for command in simple_commands(text):
+        found = list(_steps(command))
+        if not _known(found):
+            # From here on the environment is not known any more.
+            break
+        steps += found
+        programs += _programs(command)
+    is_login = any(
+        re.fullmatch(r"-[a-z]*l[a-z]*|--login", word) for part in words[1:] for word in part.split()
+    )
+    return ScriptNeeds(words, is_login, tuple(steps[:_MOST_STEPS]), tuple(programs[:_MOST_STEPS]))
+
+
+def command_needs(words: Sequence[str]) -> ScriptNeeds:
+    """Read a command, as for a script that holds it alone."""
+    command = SimpleCommand(tuple(words), 1)
+    return ScriptNeeds((), False, tuple(_steps(command)), tuple(_programs(command)))
+
+
+def _interpreter_name(words: Sequence[str]) -> str:
+    name = os.path.basename(words[0]) if words else ""
+    if name != "env":
+        return name
+    rest = (part for word in words[1:] for part in word.split())
+    named = next((one for one in rest if not one.startswith("-") and "=" not in one), "")
+    return os.path.basename(named)
+
+
+def _known(steps: Sequence[Step]) -> bool:
+    """Return True if the words that decide about the environment are known."""
+    return all(
+        is_plain(_without_environ(word)) for step in steps if step.kind != "python"
+        for word in (step.words[:0] if step.kind == "export" else step.words)
+    )  # fmt: skip
+
+
+def _without_environ(word: str) -> str:
+    """Return the word without variables that the login host knows as well."""
+    return re.sub(r"\$(?:\{(HOME|USER)\}|(HOME|USER)\b)", "", word)
+
+
+def _steps(command: SimpleCommand) -> Iterator[Step]:
+    words, line = command.words, command.line
+    name = os.path.basename(words[0])
+    for variable, value in command.assigned:
+        if variable == "PYTHONPATH":
+            yield Step("export", (variable, value), line)
+    if name in ("cd", "pushd") and len(words) == 2:
+        place = _SUBMIT_DIR.sub(".", words[1])
+        if place != ".":
+            yield Step("cd", (place,), line)
+    elif name == "export":
+        for word in words[1:]:
+            variable, equals, value = word.partition("=")
+            if equals and variable in ("PYTHONPATH", "PATH", "MODULEPATH", "LD_LIBRARY_PATH"):
+                yield Step("export", (variable, value), line)
+    elif name in ("module", "ml"):
+        yield from _module_steps(words, line)
+    elif name in ("source", ".") and len(words) > 1:
+        if words[1].endswith("/bin/activate"):
+            yield Step("venv", (words[1].removesuffix("/bin/activate") or "/",), line)
+        elif words[1] == "activate" and len(words) > 2:
+            yield Step("conda", (words[2],), line)
+    elif name in ("conda", "mamba", "micromamba") and words[1:2] == ("activate",):
+        plain = [word for word in words[2:] if not word.startswith("-")]
+        yield Step("conda", ((plain or ["base"])[0],), line)
+    else:
+        yield from _python_steps(words, line)
+
+
+def _module_steps(words: Sequence[str], line: int) -> Iterator[Step]:
+    rest = [word for word in words[1:] if not word.startswith("-")]
+    if words[0] == "ml" and rest and rest[0] not in _MODULE_VERBS:
+        rest = ["load", *rest] if rest[0] not in ("list", "avail", "spider", "save") else []
+    if not rest or rest[0] not in _MODULE_VERBS:
+        return
+    verb = "load" if rest[0] == "add" else rest[0]
+    if verb in ("load", "use"):
+        # One each, so that the answer names the one that is not there.
+        yield from (Step("module", (verb, word), line) for word in rest[1:])
+    else:
+        yield Step("module", tuple(rest), line)
+
+
+def _python_steps(words: Sequence[str], line: int) -> Iterator[Step]:
+    rest = _unwrapped(words)
+    if not rest or any(_CONTAINERS.fullmatch(os.path.basename(word)) for word in words):
+        return
+    name = os.path.basename(rest[0])
+    if name in _LAUNCHERS:
+        file = next((word for word in rest[1:] if word.endswith(".py")), "")
+        beside = rest[0].removesuffix(name)
+        if file and is_plain(file):
+            yield Step("python", (f"{beside}python", "file", file), line)
+        return
+    if not _PYTHON.fullmatch(name):
+        return
+    target = _python_target(rest[1:])
+    if target is not None and is_plain(target[1]) and is_plain(rest[0]):
+        yield Step("python", (rest[0], *target), line)
+
+
+def _python_target(words: Sequence[str]) -> tuple[str, str] | None:
+    """Return the kind and name of what Python is to run; None if it is none of these."""
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-"):
+            return "file", word
+        letters = word[1:]
+        if word.startswith("--") or not letters:
+            return None
+        if "c" in letters:
+            return None
+        if "m" in letters:
+            module = letters.partition("m")[2] or (rest.pop(0) if rest else "")
+            # `-m torch.distributed.run train.py`, `-m cProfile train.py`.
+            file = next((one for one in rest if one.endswith(".py")), "")
+            return ("file", file) if file else ("module", module) if module else None
+        if letters[0] in _WITH_VALUE and len(letters) == 1 and rest:
+            rest.pop(0)
+    return None
+
+
+def _unwrapped(words: Sequence[str]) -> list[str]:
+    """Return the command without srun, env, nohup and the like before it."""
+    name = os.path.basename(words[0])
+    if name not in _WRAPPERS:
+        return list(words)
+
+    def is_program(word: str) -> bool:
+        named = os.path.basename(word)
+        return _PYTHON.fullmatch(named) is not None or named in _LAUNCHERS
+
+    at = next((at for at, word in enumerate(words) if at and is_program(word)), None)
+    return [] if at is None else list(words[at:])
+
+
+def _programs(command: SimpleCommand) -> Iterator[tuple[str, int]]:
+    """Yield what is started by a path of the user's."""
+    word = command.words[0]
+    # What another command writes or makes is not there yet, so only scripts count.
+    is_script = re.fullmatch(r".+\.(?:sh|py|pl|bash|R)", word) is not None
+    if "/" in word and is_script and is_plain(word):
+        yield word, command.line
