@@ -210,6 +210,7 @@ _SINCE_THE_LAST_RELEASE = frozenset(
         "allocation.pod",
         "allocation.image",
         "allocation.gpu_resource",
+        "debug.read_ahead",
     }
 )
 #: Every key there is, by its dotted name, in the order in which `tk config show` prints them.

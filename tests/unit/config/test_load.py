@@ -196,6 +196,7 @@ def test_json_round_trip(rig: Rig) -> None:
             "allocation.pod": "-l app=train",
             "allocation.image": "ghcr.io/me/train:12",
             "allocation.gpu_resource": "amd.com/gpu",
+            "debug.read_ahead": False,
         }
     )
     again = Settings.from_json(json.loads(json.dumps(settings.to_json())))

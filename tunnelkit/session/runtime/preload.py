@@ -15,6 +15,9 @@ log = logging.getLogger("tunnelkit.session")
 #: After `tk up` the user most likely syncs and starts a program.
 QUIET_S = 5.0
 MODULES = (
+    "tunnelkit.diagnosis.ended.rules",
+    "tunnelkit.diagnosis.running.rules",
+    "tunnelkit.diagnosis.waiting.rules",
     "tunnelkit.link.openssh.link",
     "tunnelkit.scheduler.slurm.adapter",
     "tunnelkit.scheduler.slurm.inspect.inspector",
