@@ -16,7 +16,7 @@ from tests.support.tkrig import Project, line_of
 from tunnelkit import lab as tk_lab
 from tunnelkit.demo.dap_client import DapClient, Message
 
-_RTT_MS = 400.0
+_RTT_MS = 800.0
 PROGRAM = textwrap.dedent(
     """\
     class Model:
@@ -73,16 +73,19 @@ async def test_round_trips_of_f5_steps_and_hovers(up: Project) -> None:
     editor, thread, _ = await up.f5_to_stop(STOP, file="main.py")
     await on_screen(editor, thread)
     await editor.finish(thread)
-    await terminal.line(r"run 2 .*armed")
     tk_lab.set_rtt(_RTT_MS, up.lab.dir)
+    to_stop, to_locals, steps, hovers = [], [], [], []
     try:
-        began = time.perf_counter()
-        editor = await up.f5(STOP, file="main.py")
-        thread = int((await editor.wait_event("stopped"))["threadId"])
-        to_stop = trips(began)
-        await on_screen(editor, thread)
-        to_locals = trips(began)
-        steps, hovers = [], []
+        for run in (2, 3):
+            await terminal.line(rf"run {run} .*armed")
+            began = time.perf_counter()
+            editor = await up.f5(STOP, file="main.py")
+            thread = int((await editor.wait_event("stopped"))["threadId"])
+            to_stop.append(trips(began))
+            await on_screen(editor, thread)
+            to_locals.append(trips(began))
+            if run == 2:
+                await editor.finish(thread)
         for _ in range(3):
             began = time.perf_counter()
             frame, seen = await step(editor, thread)
@@ -95,7 +98,7 @@ async def test_round_trips_of_f5_steps_and_hovers(up: Project) -> None:
             assert hovered["result"] == seen["word"]["value"]
     finally:
         tk_lab.set_rtt(0, up.lab.dir)
-    # A trip is long beside all else; so is what a busy machine adds to one of three.
-    assert 2 <= to_stop <= to_locals < 3
+    # A trip is long beside all else; so is what a busy machine adds to one of several.
+    assert min(to_stop) >= 2 and min(to_locals) < 3
     assert 1 <= min(steps) < 1.5 and min(hovers) < 0.5
     await editor.finish(thread)

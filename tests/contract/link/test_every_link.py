@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from every_link import EVERY, EVERY_HOST, PODS, SSH, Far, opened, over_ssh, to_a_pod
-from link_rig import echo
+from link_rig import echo, wait_for
 
 from tests.support.kube_rig import running_stand_in
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired, UsageError
@@ -146,11 +146,15 @@ async def test_a_stream_ends_with_the_link(far: Far) -> None:
     await closing
 
 
-async def test_a_cut_stream_has_no_exit_code(far: Far) -> None:
-    running = asyncio.create_task(far.run(["sleep", "1000.25"]))
+async def test_a_cut_stream_has_no_exit_code(far: Far, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    argv = ["sh", "-c", 'touch "$1" && exec sleep 1000.25', "sh", str(begun)]
+    running = asyncio.create_task(far.run(argv))
     stream = await far.open_stream(["cat"])
     started = await far.open_stream(["echo"])
     await started.wait()
+    # Each command may have a connection of its own: one that begins after the cut is not cut.
+    await asyncio.to_thread(wait_for, begun.exists, what="the command's beginning")
     far.cut(far.link)
     with pytest.raises(ConnectionFailed) as caught:
         await running
