@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import typer
+from typer.core import TyperCommand
 
 from tunnelkit import __version__
-from tunnelkit.cli.command_groups import Commands, WholeLine
+from tunnelkit.cli.command_groups import Commands, NamedArguments, WholeLine
 from tunnelkit.cli.registry import COMMANDS, RUN_PROGRAMS, WHOLE_LINES, find
 
 _PROGRAM_FOLLOWS = {"allow_interspersed_args": False, "ignore_unknown_options": True}
@@ -45,7 +46,7 @@ def build(names: set[str]) -> typer.Typer:
                 app.add_typer(found, name=name)
             elif callable(found):
                 settings = _PROGRAM_FOLLOWS if name in RUN_PROGRAMS else None
-                kind = WholeLine if name in WHOLE_LINES else None
+                kind = WholeLine if name in WHOLE_LINES else NamedArguments
                 app.command(name, cls=kind, context_settings=settings)(found)
     _keep_examples(app)
     return app
@@ -56,6 +57,8 @@ def _keep_examples(app: typer.Typer) -> None:
     for command in app.registered_commands:
         text = command.help or (command.callback.__doc__ if command.callback else None)
         command.help = with_examples_kept(text or "")
+        if command.cls is TyperCommand:
+            command.cls = NamedArguments
     for group in app.registered_groups:
         if group.typer_instance is not None:
             _keep_examples(group.typer_instance)

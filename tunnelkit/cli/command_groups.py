@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from typer.core import TyperCommand, TyperGroup
 
 if TYPE_CHECKING:
-    from typer._click import Command, Context, HelpFormatter
+    from typer._click import Command, Context, HelpFormatter, Parameter
 
 #: Headings of `tk --help`, each with its commands in order.
 TASKS = {
@@ -27,7 +27,23 @@ _ALIKE = 0.6
 _NEARLY = 0.07
 
 
-class WholeLine(TyperCommand):
+class NamedArguments(TyperCommand):
+    """A command whose help shows its arguments' names alone: typer 0.29 adds `<list[str]>`."""
+
+    def get_params(self, ctx: Context) -> list[Parameter]:
+        """Return the parameters, the arguments without a type to show."""
+        params = super().get_params(ctx)
+        for one in params:
+            if one.param_type_name == "argument":
+                vars(one)["display_type_rich"] = _no_type
+        return params
+
+
+def _no_type(ctx: Context) -> None:
+    """Return no text, in the place of an argument's type."""
+
+
+class WholeLine(NamedArguments):
     """A command that gets all its words as they are; its options are declared for its help."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:

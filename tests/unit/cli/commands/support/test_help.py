@@ -247,3 +247,12 @@ def test_what_a_command_is_for_is_told_in_full(group: tuple[str, ...]) -> None:
     cut = [line for line in listed.splitlines() if line.endswith("...")]
     assert listed
     assert not cut, "\n".join(cut)
+
+
+@pytest.mark.parametrize("path", [("run",), ("submit",), ("lab", "rtt")], ids=" ".join)
+def test_an_argument_is_shown_by_its_name_alone(path: tuple[str, ...]) -> None:
+    command = command_of(*path)
+    ctx = command.make_context(path[-1], [], resilient_parsing=True)
+    for one in command.get_params(ctx):
+        if one.param_type_name == "argument":
+            assert one.get_help_record(ctx)[0] == one.metavar
