@@ -52,6 +52,7 @@ async def test_f5_after_f5_and_nothing_grows(project: Project) -> None:
     for number in range(RUNS):
         if number == WARM:
             await asyncio.gather(*closing)
+            await project.all_loaded()
             before = await settled(project, watched)
         editor, thread, frame = await project.f5_to_stop(STOP)
         pid = int(await editor.evaluate("os.getpid()", frame))

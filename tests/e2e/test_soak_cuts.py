@@ -195,6 +195,7 @@ async def test_cut_after_cut_and_nothing_is_lost(project: Project, healed: LabIn
         await echo.through()
         for number in range(CUTS):
             if number == WARM:
+                await project.all_loaded()
                 before, far_before = await _settled(project, watched)
             kind = await _one_cut(healed, project, dice)
             kinds[kind] = kinds.get(kind, 0) + 1

@@ -201,6 +201,12 @@ class Project:
         self._far_tags.add(f"TK_PROCESS={status['agent']['pid']}.")
         return status
 
+    async def all_loaded(self) -> None:
+        """Wait until the session has imported all that it may need: it grows no more by that."""
+        async with asyncio.timeout(PATIENCE_S):
+            while "all modules that this session may need" not in self.session_log(1 << 20):
+                await asyncio.sleep(0.2)
+
     async def status(self) -> dict[str, Any]:
         status: dict[str, Any] = (await self.tk("status", "--json")).json
         return status
@@ -217,10 +223,10 @@ class Project:
         answer: dict[str, Any] = (await self.tk("ready", "--sync", "--json")).json
         return answer
 
-    def session_log(self) -> str:
+    def session_log(self, most: int = 3000) -> str:
         """The end of the daemon's log: for messages of failed tests."""
         logs = sorted((self.base / "s").glob("*/session.log"))
-        return "\n".join(path.read_text(errors="replace")[-3000:] for path in logs)
+        return "\n".join(path.read_text(errors="replace")[-most:] for path in logs)
 
     # -- editors ----------------------------------------------------------
 

@@ -179,7 +179,8 @@ class Session:
                 await cancel_all(*ways)
             await self.forwards.open_all(self.launch.settings.all_forwards, self._say)
             self._tasks.spawn(self.cluster.learn_names())
-            self._tasks.spawn(preload())
+            job = self.cluster.job
+            self._tasks.spawn(preload("" if job is None else job.scheduler.name))
         except TunnelkitError as error:
             self.states.fail(SessionState.FAILED, error)
             raise

@@ -18,16 +18,6 @@ MODULES = (
     "tunnelkit.diagnosis.ended.rules",
     "tunnelkit.diagnosis.running.rules",
     "tunnelkit.diagnosis.waiting.rules",
-    "tunnelkit.link.openssh.link",
-    "tunnelkit.scheduler.slurm.adapter",
-    "tunnelkit.scheduler.slurm.inspect.inspector",
-    "tunnelkit.scheduler.pbs.torque",
-    "tunnelkit.scheduler.pbs.inspect.inspector",
-    "tunnelkit.link.kube.link",
-    "tunnelkit.scheduler.kube.adapter",
-    "tunnelkit.scheduler.pbs.script_options",
-    "tunnelkit.scheduler.slurm.script_options",
-    "tunnelkit.session.agent.pod_agent",
     "tunnelkit.session.agent.tls_certificate",
     "tunnelkit.session.handlers.jobs.start_sooner",
     "tunnelkit.session.handlers.jobs.top",
@@ -39,13 +29,29 @@ MODULES = (
     "tunnelkit.session.top.shared",
     "tunnelkit.session.why.end_line",
 )
+_PBS = (
+    "tunnelkit.scheduler.pbs.batch_scripts",
+    "tunnelkit.scheduler.pbs.inspect.inspector",
+    "tunnelkit.scheduler.pbs.script_options",
+)
+#: By the scheduler's name, what it needs late. The session has loaded its adapter and link by then.
+OF_SCHEDULER = {
+    "slurm": (
+        "tunnelkit.scheduler.slurm.batch_scripts",
+        "tunnelkit.scheduler.slurm.inspect.inspector",
+        "tunnelkit.scheduler.slurm.script_options",
+    ),
+    "pbs": _PBS,
+    "torque": _PBS,
+}
 
 
-async def preload(after_s: float = QUIET_S) -> None:
-    """Import `MODULES` one after the other, in a thread: an F5 in that moment is not held up."""
+async def preload(scheduler: str = "", *, after_s: float = QUIET_S) -> None:
+    """Import them one after the other, in a thread: an F5 in that moment is not held up."""
     await asyncio.sleep(after_s)
-    for name in MODULES:
+    for name in (*MODULES, *OF_SCHEDULER.get(scheduler, ())):
         try:
             await asyncio.to_thread(importlib.import_module, name)
         except Exception:  # tk is being upgraded: the command that needs the module fails
             log.exception("%s could not be imported", name)
+    log.info("all modules that this session may need are loaded")

@@ -11,8 +11,12 @@ import pytest
 from tunnelkit.session.runtime.preload import MODULES, preload
 
 _PACKAGE = Path(__file__).parents[4] / "tunnelkit"
-#: Imported by other processes than a session, or with packages that most people have not.
+#: Imported by other processes than a session, with packages that most people have not, or at the
+#: start of a session in a pod.
 _ELSEWHERE = (
+    "tunnelkit.link.kube",
+    "tunnelkit.scheduler.kube",
+    "tunnelkit.session.agent.pod_agent",
     "tunnelkit.cli",
     "tunnelkit.lab",
     "tunnelkit.demo",
@@ -46,8 +50,10 @@ def test_a_session_has_all_of_its_modules_soon_and_starts_with_few() -> None:
     first = _loaded("import tunnelkit.session.daemon")
     later = _loaded(
         "import asyncio, tunnelkit.session.daemon\n"
-        "from tunnelkit.session.runtime.preload import preload\n"
-        "asyncio.run(preload(0))"
+        "from tunnelkit.session.runtime.preload import OF_SCHEDULER, preload\n"
+        "import tunnelkit.link.openssh.link, tunnelkit.scheduler.slurm.adapter\n"
+        "import tunnelkit.scheduler.pbs.torque\n"
+        "for name in OF_SCHEDULER: asyncio.run(preload(name, after_s=0))"
     )
     assert not [one for one in first if one.startswith("tunnelkit.diagnosis.")]
     assert set(MODULES) <= later
@@ -64,5 +70,5 @@ async def test_a_module_that_cannot_be_imported_is_no_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("tunnelkit.session.runtime.preload.MODULES", ("tunnelkit.nowhere", "json"))
-    await preload(0)
+    await preload(after_s=0)
     assert "tunnelkit.nowhere" in caplog.text
