@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from tunnelkit.link.base import Prompter
     from tunnelkit.session.runtime.control_message import Request
+    from tunnelkit.session.runtime.paths import SessionPaths
 
 T = TypeVar("T")
 
@@ -22,18 +23,28 @@ async def by_session(
     """Return the answer of the project's session; without one, or for another cluster, of `own`.
 
     own: called with what answers a login's questions, if there is a terminal."""
-    from tunnelkit.cli.terminal.context import find_session
-    from tunnelkit.cli.terminal.tty import answer_prompt
-    from tunnelkit.errors import NoSessionError
     from tunnelkit.session.runtime import control_client
 
-    if not other_cluster:
-        try:
-            paths = find_session()
-        except NoSessionError:
-            pass
-        else:
-            async with control_client.connect(paths) as session:
-                return await session.call(request())
-    prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
-    return await own(prompter)
+    paths = None if other_cluster else live_session()
+    if paths is None:
+        return await own(prompter())
+    async with control_client.connect(paths) as session:
+        return await session.call(request())
+
+
+def live_session() -> SessionPaths | None:
+    """Return the paths of the project's session; None if there is none."""
+    from tunnelkit.cli.terminal.context import find_session
+    from tunnelkit.errors import NoSessionError
+
+    try:
+        return find_session()
+    except NoSessionError:
+        return None
+
+
+def prompter() -> Prompter | None:
+    """Return what answers a login's questions; None without a terminal."""
+    from tunnelkit.cli.terminal.tty import answer_prompt
+
+    return answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None

@@ -120,22 +120,16 @@ async def _agreed(question: str) -> bool:
 @asynccontextmanager
 async def _cluster(options: WhyOptions) -> AsyncIterator[_Asked]:
     """Ask by the session's connection, else by a connection of this command."""
-    from tunnelkit.cli.terminal.context import find_session, settings
-    from tunnelkit.cli.terminal.tty import answer_prompt
-    from tunnelkit.errors import NoSessionError
+    from tunnelkit.cli.terminal.by_session import live_session, prompter
+    from tunnelkit.cli.terminal.context import settings
     from tunnelkit.session.runtime import control_client
     from tunnelkit.session.why.sources import own_sources
 
-    if options.profile is None and options.login is None:
-        try:
-            paths = find_session()
-        except NoSessionError:
-            pass
-        else:
-            async with control_client.connect(paths) as session:
-                yield _BySession(session)
-            return
-    prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
+    other = options.profile is not None or options.login is not None
+    if (paths := None if other else live_session()) is not None:
+        async with control_client.connect(paths) as session:
+            yield _BySession(session)
+        return
     chosen = settings(profile=options.profile, cluster__login=options.login)
-    async with own_sources(chosen, prompter) as sources:
+    async with own_sources(chosen, prompter()) as sources:
         yield _Alone(sources)

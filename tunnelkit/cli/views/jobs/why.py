@@ -71,30 +71,24 @@ def _keep(info: DiagnosisInfo) -> None:
 
 async def _ask(options: WhyOptions) -> DiagnosisInfo:
     """Ask by the session's connection, else by a connection of this command."""
-    from tunnelkit.cli.terminal.context import find_session, settings
-    from tunnelkit.cli.terminal.tty import answer_prompt
+    from tunnelkit.cli.terminal.by_session import live_session, prompter
+    from tunnelkit.cli.terminal.context import settings
     from tunnelkit.diagnosis.verdict_json import to_json
-    from tunnelkit.errors import NoSessionError
     from tunnelkit.session.runtime import control_client
     from tunnelkit.session.runtime.control_calls import Why
     from tunnelkit.session.why.diagnose import diagnose
     from tunnelkit.session.why.sources import own_sources
 
     what = f"a running job is sampled for {options.sample_s} s"
-    if options.profile is None and options.login is None:
-        try:
-            paths = find_session()
-        except NoSessionError:
-            pass
-        else:
-            async with control_client.connect(paths) as session:
-                with asking(what):
-                    return await session.call(
-                        Why(job=options.job, sample=options.sample_s, log=options.log)
-                    )
-    prompter = answer_prompt if sys.stdin.isatty() and sys.stderr.isatty() else None
+    other = options.profile is not None or options.login is not None
+    if (paths := None if other else live_session()) is not None:
+        async with control_client.connect(paths) as session:
+            with asking(what):
+                return await session.call(
+                    Why(job=options.job, sample=options.sample_s, log=options.log)
+                )
     chosen = settings(profile=options.profile, cluster__login=options.login)
-    async with own_sources(chosen, prompter) as sources:
+    async with own_sources(chosen, prompter()) as sources:
         # Not before: the connection may ask for a password.
         with asking(what):
             found = await diagnose(sources, options.job, sample_s=options.sample_s, log=options.log)
