@@ -9,7 +9,7 @@ from typing import Dict, List, Mapping, Optional, Union
 Value = Union[str, int, float, bool, None]
 #: Longest file that is read.
 _MOST_BYTES = 4096
-#: Programs that stand at an exception, of those that are told.
+#: Most programs at an exception that the keeper reports.
 MOST_STANDING = 8
 #: A program touches its file every 30 s; one that has not for so long is gone.
 _SILENT_S = 240.0

@@ -36,10 +36,10 @@ class PbsJob:
 
     def record(self) -> Optional[JobRecord]:
         """Ask PBS, or read Torque's variable; None if neither tells the time limit."""
-        told = self._attributes().get("walltime") or os.fsdecode(
+        walltime = self._attributes().get("walltime") or os.fsdecode(
             self._environ.get(b"PBS_WALLTIME", b"")
         )
-        parts = told.split(":")
+        parts = walltime.split(":")
         if not all(part.isdigit() for part in parts) or len(parts) > 3:
             return None
         seconds = 0

@@ -26,7 +26,7 @@ class Programs:
         self._is_over = False
 
     def look(self) -> float:
-        """See which programs stand; return the seconds until the next look."""
+        """See which programs stand; return the seconds until the next check."""
         try:
             return self._look()
         except Exception as error:

@@ -39,7 +39,7 @@ class Watch(Protocol):
     """Looks after the script's programs while it runs."""
 
     def look(self) -> float:
-        """Do what is due; return the seconds until the next look."""
+        """Do what is due; return the seconds until the next check."""
         ...
 
     def takes(self, number: int) -> bool:

@@ -75,8 +75,8 @@ async def run_local(
         await agent.connect()
         loops.append(loop := make_loop(agent, port, adapters, on_record=view.show))
         view.mind_signals(lambda: loop.restart("restarted by you"))
-        told = event_payload("loop", id=1, port=port.port, notes=list(command.notes))
-        view.show(LoopRecord(EVENT, 0, told))
+        opening = event_payload("loop", id=1, port=port.port, notes=list(command.notes))
+        view.show(LoopRecord(EVENT, 0, opening))
         spec = loop_spec(
             # tk started the agent, but without the Python settings of this environment.
             replace(command, env={**os.environ, **command.env}),

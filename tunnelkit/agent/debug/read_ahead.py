@@ -143,8 +143,8 @@ class ReadAhead:
         self._steps = waiting
         if not asked:
             return Moved([], [])
-        told: Json = {"passed": self._passed, "asked": asked}
-        return Moved([dap_ahead.event(dap_ahead.ASKED, told)], requests)
+        report: Json = {"passed": self._passed, "asked": asked}
+        return Moved([dap_ahead.event(dap_ahead.ASKED, report)], requests)
 
     def _answered(self, number: int, body: bytes) -> Moved:
         asked = self._asked[number]

@@ -232,9 +232,9 @@ class ReadAhead:
             self._note_places(*asked, parse(body))
         return body
 
-    def _expect(self, told: Message) -> None:
-        asked = told.get("asked")
-        if self._places is None or told.get("passed") != self._passed:
+    def _expect(self, report: Message) -> None:
+        asked = report.get("asked")
+        if self._places is None or report.get("passed") != self._passed:
             return
         for one in asked if isinstance(asked, list) else ():
             if isinstance(one, list) and len(one) == 3:

@@ -55,7 +55,7 @@ class QuotaView:
 
 @dataclass(frozen=True, slots=True)
 class StorageView:
-    """Where a running job writes its log: the file systems, and this user's quotas."""
+    """File systems into which a running job writes its log, and this user's quotas there."""
 
     rooms: tuple[RoomView, ...] = ()
     quotas: tuple[QuotaView, ...] = ()

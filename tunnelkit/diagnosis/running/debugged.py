@@ -48,7 +48,7 @@ def _held(look: Look, code: str, found: list[StackView]) -> Verdict | None:
 
 
 def _lacks_client(look: Look) -> Verdict | None:
-    """No stack was read: debugpy was told to wait for a client, and has none."""
+    """No stack was read: debugpy waits for a client, and has none."""
     found = [
         (window, one)
         for window, one in look.leaves()

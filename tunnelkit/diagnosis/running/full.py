@@ -1,4 +1,4 @@
-"""Jobs that run, and can't write any more: a file system or a quota of theirs is full."""
+"""Jobs that run, and can't write any more: their file system or quota is full."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def stands(look: Look, ran: float = _RAN) -> bool:
 
 def hang(look: Look) -> Verdict | None:
     """No thread runs, no GPU works, no log grows, and programs wait for others without end; or
-    for a person, as far as that is known."""
+    for a user, as far as that is known."""
     if stands(look, debugged.STANDS) and (found := debugged.debugger_loaded(look)):
         return found
     return (debugged.waits_for_input(look) or _hangs(look)) if stands(look) else None

@@ -176,34 +176,34 @@ class PodAgent:
     def _facts(self, line: bytes) -> PodFacts:
         """Read the script's answer; a pod is not believed. Raises AllocationError."""
         try:
-            told = json.loads(line)
+            report = json.loads(line)
         except (ValueError, RecursionError):
-            told = None
-        if not isinstance(told, dict):
+            report = None
+        if not isinstance(report, dict):
             raise AllocationError(
                 f"what answers in pod {self.pod} is not tk's script",
                 cause=printable(line.decode("utf-8", "replace"), 200),
                 hint="does [cluster] prologue or the image's sh print something?",
             )
-        if "error" in told:
-            reasons = told.get("reasons")
+        if "error" in report:
+            reasons = report.get("reasons")
             tried = [str(one) for one in reasons[:12]] if isinstance(reasons, list) else []
             raise no_place(self.pod, printable("; ".join(tried)))
-        base, home, python = (_path(told, key) for key in ("base", "home", "python"))
+        base, home, python = (_path(report, key) for key in ("base", "home", "python"))
         if not (base and home and python):
             raise AllocationError(
                 f"what answers in pod {self.pod} is not tk's script",
                 cause=printable(line.decode("utf-8", "replace"), 200),
                 hint="`tk doctor` checks the pod",
             )
-        package, gives = agent_zip.build(), told.get("gives")
+        package, gives = agent_zip.build(), report.get("gives")
         return PodFacts(
             Installed(home, base, f"{base}/{package.file_name}", python),
-            ran=told.get("runs") is True,
+            ran=report.get("runs") is True,
             gives=tuple(printable(str(one), 20) for one in gives[:5])
             if isinstance(gives, list)
             else (),
-            need=told.get("have") is not True,
+            need=report.get("have") is not True,
         )
 
 
@@ -290,8 +290,8 @@ async def _read_line(stream: ByteStream) -> bytes:
     return bytes(line)
 
 
-def _path(told: Mapping[str, object], key: str) -> str:
-    text = told.get(key)
+def _path(report: Mapping[str, object], key: str) -> str:
+    text = report.get(key)
     if isinstance(text, str) and text.startswith("/") and text.isprintable() and len(text) < 1024:
         return text
     return ""
