@@ -5,13 +5,18 @@ TK_TEST_SLOW_UNTIL and TK_TEST_UNTIL are times in seconds since the epoch (scrip
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 
 import pytest
 
 SLOW_UNTIL, UNTIL = "TK_TEST_SLOW_UNTIL", "TK_TEST_UNTIL"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(PhaseTimeouts())
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -23,26 +28,41 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("slow, and this run is late: scripts/test --all without --within runs it")
 
 
+class PhaseTimeouts:
+    """A clock of its own for a test's set-up, and one for its clean-up.
+
+    pytest-timeout's is for all of a test, its reports included, and is stopped by a failure: an
+    alarm within pytest's own code ends the whole run, and a clean-up after a failure has no limit.
+    With timeout_func_only it times the call alone."""
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None]:
+        """Time what the test's fixtures do before it."""
+        with _timed(item):
+            yield
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None]:
+        """Time what they do after it."""
+        with _timed(item):
+            yield
+
+
+@contextlib.contextmanager
+def _timed(item: pytest.Item) -> Iterator[None]:
+    from pytest_timeout import _get_item_settings
+
+    settings = _get_item_settings(item)
+    if settings.timeout:
+        item.ihook.pytest_timeout_set_timer(item=item, settings=settings)
+    try:
+        yield
+    finally:
+        if settings.timeout:
+            item.ihook.pytest_timeout_cancel_timer(item=item)
+
+
 def past(name: str, environ: Mapping[str, str], now: float) -> bool:
     """True if `environ` has the limit `name`, and `now` is later."""
     limit = environ.get(name)
     return bool(limit) and now > float(limit or 0)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Stop the test's timeout while its failure is written.
-
-    On a busy machine that takes seconds, and an alarm within pytest itself ends the whole run."""
-    from pytest_timeout import _get_item_settings
-
-    hook, settings = item.ihook, _get_item_settings(item)
-    timed = call.excinfo is not None and bool(settings.timeout) and not settings.func_only
-    if timed:
-        hook.pytest_timeout_cancel_timer(item=item)
-    report = yield
-    if timed and call.when != "teardown":
-        hook.pytest_timeout_set_timer(item=item, settings=settings)
-    return report

@@ -31,11 +31,31 @@ def test_quick():
 def test_failing():
     answer = Answer()
     assert answer is None
+
+@pytest.fixture
+def hanging():
+    yield
+    import time
+    time.sleep(30)
+
+@pytest.fixture
+def late():
+    import time
+    time.sleep(30)
+
+@pytest.mark.timeout(0.5)
+def test_clean_up_hangs(hanging):
+    assert False
+
+@pytest.mark.timeout(0.5)
+def test_set_up_hangs(late):
+    pass
 """
 
 
 def _run(tmp_path: Path, **limits: str) -> str:
     (tmp_path / "test_them.py").write_text(_TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout_func_only = true\n")
     words = ["-q", "-ra", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "test_them.py"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-W", "ignore", *words],
@@ -51,9 +71,10 @@ def _run(tmp_path: Path, **limits: str) -> str:
 
 def test_a_late_run_leaves_out_what_is_slow_and_a_failure_takes_its_time(tmp_path: Path) -> None:
     said = _run(tmp_path, **{SLOW_UNTIL: "1", UNTIL: str(time.time() + 600)})
-    assert "1 failed, 1 passed, 1 skipped" in said
+    assert "2 failed, 1 passed, 1 skipped, 2 errors" in said
     assert "slow, and this run is late" in said
     assert "answer = written" in said or "assert written is None" in said
+    assert said.count("E       Failed: Timeout (>0.5s)") == 2
 
 
 def test_nothing_begins_after_the_end(tmp_path: Path) -> None:
