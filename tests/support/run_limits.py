@@ -1,6 +1,7 @@
 """Limits of a whole run: what is slow begins only while there is time, and a late run says so.
 
-TK_TEST_SLOW_UNTIL and TK_TEST_UNTIL are times in seconds since the epoch (scripts/test --within).
+TK_TEST_SLOW_UNTIL and TK_TEST_UNTIL are times in seconds since the epoch (scripts/test --within);
+TK_TEST_INTERNAL_ERRORS is a file for the errors of pytest itself.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ import contextlib
 import os
 import time
 from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
 SLOW_UNTIL, UNTIL = "TK_TEST_SLOW_UNTIL", "TK_TEST_UNTIL"
+INTERNAL_ERRORS = "TK_TEST_INTERNAL_ERRORS"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -26,6 +29,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.fail("not run: the time of scripts/test --within is over", pytrace=False)
     if slow and past(SLOW_UNTIL, os.environ, time.time()):
         pytest.skip("slow, and this run is late: scripts/test --all without --within runs it")
+
+
+def pytest_internalerror(excrepr: object) -> None:
+    """Keep an error of pytest's own: scripts/test shows it once more at its end."""
+    if name := os.environ.get(INTERNAL_ERRORS):
+        with Path(name).open("a") as file:
+            file.write(f"{excrepr}\n")
 
 
 class PhaseTimeouts:
