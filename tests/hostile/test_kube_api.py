@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -67,6 +68,7 @@ async def attacked() -> AsyncIterator[tuple[ProxyLink, Attack]]:
     yield link, attack
     await link.close()
     server.close()
+    shutil.rmtree(base)
 
 
 def _raw(data: bytes) -> Callable[[wire.Request, asyncio.StreamWriter], None]:
