@@ -24,7 +24,6 @@ from tunnelkit.debug.ranks_view.describe import describe
 from tunnelkit.debug.ranks_view.rank_lines import rank_lines
 from tunnelkit.debug.ranks_view.view import RanksView
 from tunnelkit.debug.ranks_view.view_json import look_json
-from tunnelkit.session.debugging.py_spy import find_binary
 from tunnelkit.session.runtime.blocking_client import ask
 from tunnelkit.session.runtime.control_calls import Ranks
 
@@ -60,7 +59,7 @@ def show_ranks(options: RanksOptions) -> None:
     Raises UsageError for a selection that can't be read, or that selects nobody; MissingProgram.
     """
     selection = parse_selection(options.selection) if options.selection is not None else None
-    native = str(find_binary()) if options.native else None
+    native = _native() if options.native else None
     request = Ranks(loop=options.loop, native=native, selection=options.selection)
     paths = find_session()
     live = sys.stdout.isatty() and not options.as_json
@@ -75,6 +74,12 @@ def show_ranks(options: RanksOptions) -> None:
         if not options.watch:
             return
         time.sleep(_WATCH_S)
+
+
+def _native() -> str:
+    from tunnelkit.session.debugging.py_spy import find_binary
+
+    return str(find_binary())
 
 
 def _show_twice(paths: SessionPaths, selection: Selection | None, options: RanksOptions) -> None:

@@ -13,7 +13,6 @@ import re
 import struct
 import sysconfig
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 from tunnelkit.errors import MissingProgram
@@ -131,6 +130,8 @@ def read_facts(output: bytes) -> NodeFacts:
 
 def find_binary() -> Path:
     """Return the path of py-spy's binary on this machine. Raises MissingProgram."""
+    from importlib import metadata  # it takes 15 ms
+
     chosen = os.environ.get(VARIABLE)
     if chosen:
         return Path(chosen).absolute()
