@@ -18,8 +18,8 @@ import pytest
 
 from tunnelkit.debug.adapter.adapter import Adapter, Adapters
 from tunnelkit.debug.dap import peek
-from tunnelkit.debug.dap.path_mappings import MappedRoots
 from tunnelkit.debug.dap.output_limiter import OutputLimits
+from tunnelkit.debug.dap.path_mappings import MappedRoots
 from tunnelkit.debug.dap.session import DapSession
 from tunnelkit.debug.dap.session_facts import Child
 from tunnelkit.demo.dap_client import DapClient
