@@ -1,4 +1,4 @@
-"""What people get wrong: one clear line, the documented exit code, and nothing left behind."""
+"""Wrong ports, places, files and words: one clear line, the exit code, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -6,55 +6,17 @@ import asyncio
 import os
 import shutil
 import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.support.tkrig import _TK, PATIENCE_S, Done, Project, free_port
+from tests.support.refusals import OPTION, refused, run
+from tests.support.tkrig import _TK, Project, free_port
 from tunnelkit.errors import ExitCode
 
 pytestmark = pytest.mark.slow
-
-OPTION = "-oProxyCommand=touch /tmp/tk-was-here"
-
-
-async def run(project: Project, *args: str, cwd: Path | None = None, **env: str) -> Done:
-    """`tk ARGS` with nobody at a terminal."""
-    process = await asyncio.create_subprocess_exec(
-        str(_TK),
-        *args,
-        cwd=cwd or project.dir,
-        env={**project.env, **env},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(PATIENCE_S):
-        out, err = await process.communicate()
-    assert process.returncode is not None
-    return Done(args, process.returncode, out.decode(), err.decode())
-
-
-async def refused(
-    project: Project, *args: str, code: ExitCode, says: str, cwd: Path | None = None, **env: str
-) -> str:
-    """Run a command that must be refused; return its one line.
-
-    Progress (indented, only of `tk up`) may stand before it; when the command has ended,
-    nothing of it is there.
-    """
-    done = await run(project, *args, cwd=cwd, **env)
-    assert done.code == code, f"{done}\n{project.session_log()}"
-    lines = [line for line in done.err.splitlines() if not line.startswith("  ")]
-    assert len(lines) == 1 and lines[0].startswith("tk: "), done
-    assert "Traceback" not in done.err and not done.out, done
-    assert says in lines[0], lines[0]
-    assert " — " in lines[0], f"no hint: {lines[0]}"
-    await project.nothing_left(deadline_s=10.0)
-    return lines[0]
 
 
 @contextmanager
@@ -66,162 +28,6 @@ def taken_port() -> Iterator[int]:
         sock.bind(("127.0.0.1", port))
         sock.listen()
         yield port
-
-
-@pytest.fixture
-def other_ssh_config(project: Project) -> Path:
-    """A copy of the lab's ssh_config, to be spoiled."""
-    copy = project.base / "ssh_config"
-    shutil.copy(project.lab.ssh_config, copy)
-    return copy
-
-
-def replace_option(path: Path, name: str, value: object) -> None:
-    lines = path.read_text().splitlines()
-    spoiled = [f"  {name} {value}" if line.split()[:1] == [name] else line for line in lines]
-    assert spoiled != lines
-    path.write_text("\n".join(spoiled) + "\n")
-
-
-def new_key(path: Path) -> str:
-    """Make a key pair that nobody knows; return its public half."""
-    subprocess.run(
-        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)],
-        check=True,
-        capture_output=True,
-    )
-    return path.with_suffix(".pub").read_text()
-
-
-# -- hosts and keys -------------------------------------------------------
-
-
-async def test_an_unknown_host(project: Project) -> None:
-    await refused(
-        project,
-        "up",
-        "--login",
-        "nosuchhost.invalid",
-        code=ExitCode.CONNECTION,
-        says="there is no host called nosuchhost.invalid",
-    )
-    # It never got to a cluster, so there is nothing to end either.
-    await refused(project, "down", code=ExitCode.NO_SESSION, says="no session is up")
-
-
-async def test_a_host_where_nobody_listens(project: Project, other_ssh_config: Path) -> None:
-    port = free_port()
-    text = other_ssh_config.read_text().splitlines()
-    first = next(index for index, line in enumerate(text) if line.split()[:1] == ["Port"])
-    text[first] = f"  Port {port}"
-    other_ssh_config.write_text("\n".join(text) + "\n")
-    await refused(
-        project,
-        "up",
-        code=ExitCode.CONNECTION,
-        says="login refused the connection",
-        TK_CLUSTER_SSH_CONFIG=str(other_ssh_config),
-    )
-
-
-async def test_a_key_that_the_host_does_not_know(project: Project, other_ssh_config: Path) -> None:
-    new_key(project.base / "key")
-    replace_option(other_ssh_config, "IdentityFile", project.base / "key")
-    line = await refused(
-        project,
-        "up",
-        code=ExitCode.CONNECTION,
-        says="login did not let us in",
-        TK_CLUSTER_SSH_CONFIG=str(other_ssh_config),
-    )
-    assert "IdentityFile" in line
-
-
-async def test_a_host_key_that_has_changed(project: Project, other_ssh_config: Path) -> None:
-    public = " ".join(new_key(project.base / "key").split()[:2])
-    known = project.base / "known_hosts"
-    lines = (project.lab.ssh_config.parent / "ssh" / "known_hosts").read_text().splitlines()
-    known.write_text("".join(f"{line.split()[0]} {public}\n" for line in lines))
-    replace_option(other_ssh_config, "UserKnownHostsFile", known)
-    line = await refused(
-        project,
-        "up",
-        code=ExitCode.HOST_KEY,
-        says="the host key of login",
-        TK_CLUSTER_SSH_CONFIG=str(other_ssh_config),
-    )
-    assert line.count("SHA256:") == 2, "both fingerprints are to be compared"
-
-
-async def test_a_host_key_that_is_not_known(project: Project, other_ssh_config: Path) -> None:
-    replace_option(other_ssh_config, "UserKnownHostsFile", project.base / "known_hosts")
-    await refused(
-        project,
-        "up",
-        code=ExitCode.HOST_KEY,
-        says="is not known",
-        TK_CLUSTER_SSH_CONFIG=str(other_ssh_config),
-    )
-    assert not (project.base / "known_hosts").exists()
-
-
-@pytest.mark.parametrize("where", ["node", "flag", "login", "jump"])
-async def test_an_option_in_place_of_a_host_name(project: Project, where: str) -> None:
-    if where == "node":
-        args, code = ("up", "--", OPTION), ExitCode.USAGE
-    elif where == "flag":
-        args, code = ("up", f"--login={OPTION}"), ExitCode.CONFIG
-    else:
-        args, code = ("up",), ExitCode.CONFIG
-        value = f"{where} = {'[' * (where == 'jump')}'{OPTION}'{']' * (where == 'jump')}"
-        project.configure(f"[cluster]\n{value}\n")
-    await refused(project, *args, code=code, says=f"{OPTION!r} is not a")
-    assert not Path("/tmp/tk-was-here").exists()
-
-
-async def test_a_node_that_is_read_as_an_option(project: Project) -> None:
-    await refused(project, "up", OPTION, code=ExitCode.USAGE, says="no such option: -o")
-
-
-# -- what the cluster can't give ------------------------------------------
-
-
-async def test_no_such_node(project: Project) -> None:
-    line = await refused(
-        project, "up", "node9", code=ExitCode.SCHEDULER, says="Invalid node name specified"
-    )
-    assert "sinfo -N" in line
-    # A node that was refused is not asked for again.
-    status = await project.up()
-    assert status["wanted_node"] is None
-
-
-async def test_too_many_gpus(project: Project) -> None:
-    await refused(
-        project,
-        "up",
-        "node1",
-        "--gpus",
-        "9",
-        code=ExitCode.SCHEDULER,
-        says="no node has that many GPUs",
-    )
-
-
-async def test_more_cpus_than_any_node_has(project: Project) -> None:
-    """Slurm takes such a job and lets it wait for ever; tk doesn't."""
-    await refused(project, "up", "--cpus", "99", code=ExitCode.ALLOCATION, says="can never start")
-
-
-async def test_no_such_partition(project: Project) -> None:
-    await refused(
-        project,
-        "up",
-        "--partition",
-        "nosuch",
-        code=ExitCode.SCHEDULER,
-        says="invalid partition specified: nosuch",
-    )
 
 
 # -- ports ----------------------------------------------------------------
