@@ -191,7 +191,7 @@ def _become_debuggee(
             os._exit(1)
         # What was listed before the fork may have changed since.
         importlib.invalidate_caches()
-        watch_imports(lambda told: _say(control, {"imported": told}))
+        watch_imports(lambda modules: _say(control, {"imported": modules}))
 
     return debugpy_launcher.hidden(
         lambda: debugpy_launcher.run(

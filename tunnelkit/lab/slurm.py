@@ -81,10 +81,10 @@ def _slurm_conf(layout: Layout, network: Network, info: LabInfo) -> str:
     me = user().pw_name
     here = socket.gethostname().partition(".")[0]
     controller = LOGIN if network.own_names else here
-    told = ["NoCtldInAddrAny", "NoInAddrAny"] if network.slurm_bound else []
+    parameters = ["NoCtldInAddrAny", "NoInAddrAny"] if network.slurm_bound else []
     # With it Slurm asks for names of either family, which are found also without a network.
-    told += ["EnableIPv6"] if network.offline else []
-    communication = f"CommunicationParameters={','.join(told)}\n" if told else ""
+    parameters += ["EnableIPv6"] if network.offline else []
+    communication = f"CommunicationParameters={','.join(parameters)}\n" if parameters else ""
     nodes = "\n".join(
         f"NodeName={node} NodeHostname={node if network.own_names else here} "
         f"NodeAddr={network.slurm_address[node]} Port={network.slurm_port[node]} "

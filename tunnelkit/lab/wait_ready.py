@@ -65,8 +65,8 @@ def wait_slurm(state: State) -> None:
         time.sleep(0.05)
     lagging = [f"slurmd-{node}" for node in NODES if states.get(node) != "idle"]
     daemon = dead[0] if dead else lagging[0] if states else "slurmctld"
-    told = ", ".join(f"{node} {word}" for node, word in states.items()) or "sinfo has no answer"
-    raise _blame(state, SchedulerError, "the lab's Slurm does not get ready", daemon, told)
+    answer = ", ".join(f"{node} {word}" for node, word in states.items()) or "sinfo has no answer"
+    raise _blame(state, SchedulerError, "the lab's Slurm does not get ready", daemon, answer)
 
 
 def _dead(state: State) -> list[str]:
@@ -82,7 +82,7 @@ def port_taken(found: Layout) -> bool:
 
 
 def _blame(
-    state: State, kind: type[TunnelkitError], message: str, daemon: str, told: str = ""
+    state: State, kind: type[TunnelkitError], message: str, daemon: str, answer: str = ""
 ) -> TunnelkitError:
     """Return an error with the last lines of that daemon's log: the log itself is removed."""
     try:
@@ -90,5 +90,5 @@ def _blame(
     except OSError:
         text = ""
     tail = " | ".join(text.strip().splitlines()[-5:]) or "empty"
-    cause = f"{told}; " if told else ""
+    cause = f"{answer}; " if answer else ""
     return kind(message, cause=f"{cause}{daemon}'s log ends: {tail}")

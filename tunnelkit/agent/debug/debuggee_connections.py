@@ -146,11 +146,11 @@ class Debuggee:
         elif b'"continued"' in body[:200] and self._stopped:
             event = json.loads(body)
             if event.get("event") == "continued":
-                told = event.get("body", {})
-                if told.get("allThreadsContinued"):
+                details = event.get("body", {})
+                if details.get("allThreadsContinued"):
                     self._stopped.clear()
                 else:
-                    self._stopped.pop(told.get("threadId"), None)
+                    self._stopped.pop(details.get("threadId"), None)
 
 
 class DebuggeeConnections:

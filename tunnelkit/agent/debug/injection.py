@@ -167,7 +167,7 @@ class Injection:
         """Run the injector to its end; None if it may have worked."""
         self._knows_port = True
         run = spawn(self._table, 0, self._argv(), cwd="/", env=self._environment())
-        run.begin(self._note_output, lambda told: None)
+        run.begin(self._note_output, lambda _: None)
         stopped = asyncio.ensure_future(self._stopped.wait())
         patience = asyncio.ensure_future(asyncio.sleep(_INJECT_TIMEOUT_S))
         try:

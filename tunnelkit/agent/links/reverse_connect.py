@@ -87,16 +87,16 @@ def _told() -> Tuple[str, "ssl.SSLContext"]:
         if not data or len(line) > _GREETING_BYTES:
             raise ValueError("no certificate came from the session")
         line += data
-    told = json.loads(line)
+    identity = json.loads(line)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
     # ssl reads it from a file only; this one is 0600, and gone at once.
     with tempfile.NamedTemporaryFile() as file:
-        file.write((str(told["certificate"]) + str(told["key"])).encode())
+        file.write((str(identity["certificate"]) + str(identity["key"])).encode())
         file.flush()
         context.load_cert_chain(file.name)
-    return str(told["certificate"]), context
+    return str(identity["certificate"]), context
 
 
 class _Meeting:
@@ -296,11 +296,11 @@ async def keep_dialling(
             if has_link():
                 eager_until = time.monotonic() + _EAGER_S
             else:
-                told = _read_invitation(path)
-                if told != known:
-                    known, tried_until = told, time.monotonic() + _MEET_TIMEOUT_S
-                if told is not None and time.monotonic() < tried_until:
-                    streams = await _dial(told)
+                invitation = _read_invitation(path)
+                if invitation != known:
+                    known, tried_until = invitation, time.monotonic() + _MEET_TIMEOUT_S
+                if invitation is not None and time.monotonic() < tried_until:
+                    streams = await _dial(invitation)
                     if streams is not None:
                         tried_until = 0.0
                         near, far = socket.socketpair()
@@ -334,28 +334,30 @@ def _read_invitation(path: str) -> Optional[_Invitation]:
         private = stat.S_ISREG(status.st_mode) and not status.st_mode & 0o077
         if status.st_uid != os.getuid() or not private:
             return None
-        told = json.loads(os.read(fd, _GREETING_BYTES))
-        certificate = ssl.PEM_cert_to_DER_cert(str(told["certificate"]))
-        secret = bytes.fromhex(str(told["secret"]))
-        return _Invitation(str(told["host"]), int(told["port"]), certificate, secret)
+        fields = json.loads(os.read(fd, _GREETING_BYTES))
+        certificate = ssl.PEM_cert_to_DER_cert(str(fields["certificate"]))
+        secret = bytes.fromhex(str(fields["secret"]))
+        return _Invitation(str(fields["host"]), int(fields["port"]), certificate, secret)
     except (OSError, ImportError, ValueError, KeyError, TypeError):
         return None
     finally:
         os.close(fd)
 
 
-async def _dial(told: _Invitation) -> Optional[Streams]:
+async def _dial(invitation: _Invitation) -> Optional[Streams]:
     """A connection to the invitation's writer; None if none can be made."""
     writers: List[asyncio.StreamWriter] = []
     try:
-        return await asyncio.wait_for(_prove(told, writers.append), _DIAL_TIMEOUT_S)
+        return await asyncio.wait_for(_prove(invitation, writers.append), _DIAL_TIMEOUT_S)
     except (OSError, ValueError, UnknownPeer, asyncio.IncompleteReadError, asyncio.TimeoutError):
         for writer in writers:
             writer.transport.abort()
         return None
 
 
-async def _prove(told: _Invitation, opened: Callable[[asyncio.StreamWriter], None]) -> Streams:
+async def _prove(
+    invitation: _Invitation, opened: Callable[[asyncio.StreamWriter], None]
+) -> Streams:
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -366,15 +368,15 @@ async def _prove(told: _Invitation, opened: Callable[[asyncio.StreamWriter], Non
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     reader, writer = await asyncio.open_connection(
-        told.host, told.port, ssl=context, server_hostname=""
+        invitation.host, invitation.port, ssl=context, server_hostname=""
     )
     opened(writer)
-    if writer.get_extra_info("ssl_object").getpeercert(True) != told.certificate:
+    if writer.get_extra_info("ssl_object").getpeercert(True) != invitation.certificate:
         raise UnknownPeer("another certificate")
     nonce = await reader.readexactly(_NONCE_BYTES)
     own = os.urandom(_NONCE_BYTES)
-    writer.write(own + proof(told.secret, b"agent", nonce, own))
+    writer.write(own + proof(invitation.secret, b"agent", nonce, own))
     said = await reader.readexactly(_PROOF_BYTES)
-    if not hmac.compare_digest(said, proof(told.secret, b"login", nonce, own)):
+    if not hmac.compare_digest(said, proof(invitation.secret, b"login", nonce, own)):
         raise UnknownPeer("a wrong proof")
     return reader, writer

@@ -105,8 +105,8 @@ class MirrorService:
         try:
             root, _ = await _kept(opening)
         except RootRefused as refused:
-            told = refused.as_json()
-            return {"code": told.pop("error"), **told}
+            fields = refused.as_json()
+            return {"code": fields.pop("error"), **fields}
         tree = DirfdTree(root.fd)
         try:
             check = Verification(tree, files)

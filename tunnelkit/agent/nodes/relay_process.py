@@ -175,6 +175,6 @@ class RelayProcess:
     def _last_line(self) -> str:
         """The last line that says something: of stderr, else of what came for a hello."""
         lines = (self._said or self._reader.noise).decode("utf-8", "replace").splitlines()
-        told = [line.strip() for line in lines if line.strip()]
-        reasons = [line for line in told if not _EPILOGUE.match(line)]
-        return (reasons or told or [""])[-1]
+        texts = [line.strip() for line in lines if line.strip()]
+        reasons = [line for line in texts if not _EPILOGUE.match(line)]
+        return (reasons or texts or [""])[-1]

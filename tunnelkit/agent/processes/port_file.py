@@ -45,8 +45,8 @@ def remove(path: str, port: int) -> None:
     """Remove a port file, if it still tells this port: another relay may have come after us."""
     with contextlib.suppress(OSError, ValueError):
         with open(path) as file:
-            told = int(file.read())
-        if told == port:
+            written = int(file.read())
+        if written == port:
             os.unlink(path)
 
 

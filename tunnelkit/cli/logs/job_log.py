@@ -192,8 +192,8 @@ async def _by_session(paths: SessionPaths, options: JobLogOptions) -> AsyncGener
                     yield record.payload
                 else:
                     event = record.event()
-                    told = event.get("place", event.get("text"))
-                    yield cast("Event", told)
+                    place = event.get("place", event.get("text"))
+                    yield cast("Event", place)
         end = await control_client.end_of(channel)
         if "failure" in end:
             raise TunnelkitError.from_json(end["failure"])

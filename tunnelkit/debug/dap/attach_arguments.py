@@ -47,7 +47,7 @@ def correct_attach(attach: Message, mirror: MappedRoots | None) -> tuple[Message
         correction = correct(arguments.get("pathMappings"), mirror)
         if correction is not None:
             arguments = {**arguments, "pathMappings": correction.mappings}
-            notice = correction.told() if correction.wrong else ""
+            notice = correction.notice() if correction.wrong else ""
     return (attach if arguments is given else {**attach, "arguments": arguments}), notice
 
 

@@ -77,8 +77,8 @@ class BreakpointChecks:
 
     def event(self, body: bytes) -> list[bytes]:
         """A `breakpoint` event of the adapter."""
-        told = section(section(parse(body), "body"), "breakpoint")
-        number = whole(told.get("id"))
+        reported = section(section(parse(body), "body"), "breakpoint")
+        number = whole(reported.get("id"))
         if number is None:
             return [body]
         for asked in self._asked.values():
@@ -89,11 +89,11 @@ class BreakpointChecks:
         asked_of = next((one for one in self._shown.values() if number in one.known), None)
         if asked_of is None:
             return [body]
-        asked_of.known[number] = {**asked_of.known[number], **told}
-        if asked_of.state != "differs" or not told.get("verified"):
+        asked_of.known[number] = {**asked_of.known[number], **reported}
+        if asked_of.state != "differs" or not reported.get("verified"):
             return [body]
         message = parse(body)
-        unverified = _unverified(told, asked_of.reason)
+        unverified = _unverified(reported, asked_of.reason)
         message["body"] = {**section(message, "body"), "breakpoint": unverified}
         return [dump(message)]
 

@@ -76,7 +76,7 @@ class Correction:
     wrong: tuple[str, ...] = ()
     mirrors: tuple[MappedRoots, ...] = ()
 
-    def told(self) -> str:
+    def notice(self) -> str:
         """The one line for the user."""
         said = ", ".join(self.wrong)
         right = ", ".join(f"{one.local_root} -> {one.remote_root}" for one in self.mirrors)

@@ -140,8 +140,8 @@ class DapSession:
     def _attach(self, message: Message, body: bytes) -> Routed:
         corrected, notice = correct_attach(message, self._mirror)
         self.facts = self.facts.with_attach(corrected)
-        told = [self.console(notice)] if notice else []
-        return Routed([body if corrected is message else dump(corrected)], told)
+        messages = [self.console(notice)] if notice else []
+        return Routed([body if corrected is message else dump(corrected)], messages)
 
     def _refuse_launch(self, message: Message, body: bytes) -> Routed:
         """The adapter would start a program on this machine."""
@@ -265,8 +265,8 @@ class DapSession:
         why: the reason for the user.
         """
         self._end.given_up = True
-        told = [*self._flush_output(), self.console(why, "important")] if why else []
-        return [*told, *self._told_end()]
+        messages = [*self._flush_output(), self.console(why, "important")] if why else []
+        return [*messages, *self._told_end()]
 
     def adapter_gone(self) -> list[bytes]:
         """The adapter hung up: all that is held, and the end if the adapter has not sent it."""

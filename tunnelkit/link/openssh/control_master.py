@@ -131,12 +131,12 @@ class ControlMaster(WatchedConnection):
         (stdout, child_stdout), (stderr, child_stderr) = socket_pair(), socket_pair()
         child = await spawn(argv, stdout=child_stdout, stderr=child_stderr, env=env)
         drained = asyncio.create_task(drain(stderr, self.log))
-        told = asyncio.create_task(drain(stdout, said))
+        draining = asyncio.create_task(drain(stdout, said))
         try:
-            await self._until_ready(said, told, asker)
+            await self._until_ready(said, draining, asker)
             if await self._running_pid() != child.pid:
-                await asyncio.wait([told], timeout=_LAST_WORDS_S)
-                if told.done():  # it was lost as soon as it was there
+                await asyncio.wait([draining], timeout=_LAST_WORDS_S)
+                if draining.done():  # it was lost as soon as it was there
                     raise _Ended
                 words = self.log.text()
                 raise ConnectionFailed(
@@ -148,7 +148,7 @@ class ControlMaster(WatchedConnection):
         except BaseException as error:
             await kill(child)
             await end_drain(drained)
-            await end_drain(told)
+            await end_drain(draining)
             self.control_path.unlink(missing_ok=True)
             if isinstance(error, _Ended):
                 above = self._upstream.log.since(mark) if self._upstream else []
@@ -156,13 +156,13 @@ class ControlMaster(WatchedConnection):
                 raise (await asyncio.to_thread(diagnose, self.host, text)) from None
             raise
         self._child, self.pid, self.adopted = child, child.pid, False
-        self._watch = asyncio.create_task(self._watch_child(child, drained, told))
+        self._watch = asyncio.create_task(self._watch_child(child, drained, draining))
 
     async def _until_ready(
-        self, said: Lines, told: asyncio.Task[None], asker: Asker | None
+        self, said: Lines, draining: asyncio.Task[None], asker: Asker | None
     ) -> None:
         ready = asyncio.create_task(said.wait_for(READY))
-        waits: set[asyncio.Future[Any]] = {ready, told}
+        waits: set[asyncio.Future[Any]] = {ready, draining}
         if asker:
             waits.add(asker.unanswered)
         started = time.monotonic()
@@ -178,7 +178,7 @@ class ControlMaster(WatchedConnection):
                     )
                 if READY in said.text():
                     return
-                if told.done():  # the end of stdout is the end of ssh
+                if draining.done():  # the end of stdout is the end of ssh
                     raise _Ended
                 self._check_silence(started, asker)
         finally:

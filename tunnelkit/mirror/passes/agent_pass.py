@@ -47,7 +47,7 @@ class _Batch:
     size_bytes: int = 0
     rest: bytes = b""
     began: bool = False
-    told: int = 0
+    reported: int = 0
 
 
 class AgentPass:
@@ -194,8 +194,8 @@ class AgentPass:
                 await self._write(piece.data)
             # Report only when the number has doubled: reporting all paths with every slice costs
             # more than reading the slice.
-            if not piece.last and len(batch.sends) >= 2 * batch.told:
-                batch.told = len(batch.sends)
+            if not piece.last and len(batch.sends) >= 2 * batch.reported:
+                batch.reported = len(batch.sends)
                 on_pending(frozenset(batch.sends))
         if self._ground.progress is not None:
             self._ground.progress.add(len(piece.sends), piece.size_bytes)

@@ -50,10 +50,10 @@ class SizeWatch:
         entries: all mirrored entries. A path that is gone or no longer big is forgotten, and would
             be warned about again.
         """
-        for path, told in list(self._told.items()):
+        for path, warned in list(self._told.items()):
             now = sum_of(entries) if not path else _size(entries.get(path))
             if now <= (self._file_bytes if path else self._tree_bytes):
-                del self._told[told.path]
+                del self._told[warned.path]
         big = {path: one.size for path, one in sends.items() if one.size > self._file_bytes}
         for path in sorted(big, key=lambda path: (-big[path], path)):
             self._tell(path, big[path], file_line(path, big[path]))
@@ -63,8 +63,8 @@ class SizeWatch:
 
     def current(self) -> tuple[str, ...]:
         """Return the warnings that still hold, the biggest first."""
-        told = sorted(self._told.values(), key=lambda one: -one.size_bytes)
-        return tuple(one.text for one in told)
+        warned = sorted(self._told.values(), key=lambda one: -one.size_bytes)
+        return tuple(one.text for one in warned)
 
     def news(self) -> list[str]:
         """Return the warnings since the last call."""

@@ -159,16 +159,16 @@ class Watcher(FileSystemEventHandler):
                 break
             await self._rest(rest_s)
         worked = self._git.worked(burst=self._gathering.is_burst)
-        told = False
+        settled = False
         if not worked and self._observation.is_late and self._git.worked(burst=True):
             # Git may have finished although only its first events have arrived.
             index = self._git.index()
-            told = await self.flush(_LATE_S) and self._git.index() == index
-            worked = not told or self._gathering.is_burst
+            settled = await self.flush(_LATE_S) and self._git.index() == index
+            worked = not settled or self._gathering.is_burst
         if worked:
             # A scan finds what it did; its events may arrive later.
             self._everything("git")
-        self._git.settled(whole=worked or told)
+        self._git.settled(whole=worked or settled)
         self._gathering.settled()
         return True
 

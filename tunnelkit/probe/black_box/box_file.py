@@ -70,9 +70,9 @@ def job_name(environ: Mapping[str, str]) -> str:
 
 def attempt(environ: Mapping[str, str], directory: str, job: str) -> int:
     """Return how often this job has started before. PBS does not say: by the files there."""
-    told = environ.get("SLURM_RESTART_COUNT", "")
-    if re.fullmatch("[0-9]{1,4}", told) or environ.get("SLURM_JOB_ID"):
-        return int(told or 0)
+    restarts = environ.get("SLURM_RESTART_COUNT", "")
+    if re.fullmatch("[0-9]{1,4}", restarts) or environ.get("SLURM_JOB_ID"):
+        return int(restarts or 0)
     for number in range(1000):
         if not os.path.exists(os.path.join(directory, f"{job}.{number}.jsonl")):
             return number

@@ -27,7 +27,7 @@ class _Level:
     def __init__(self, group: cgroup.Group) -> None:
         self.group = group
         #: The kernel counts `oom` here. Above a job it counts others' too.
-        self.told = group.version == 2 and group.level != "above"
+        self.reported = group.version == 2 and group.level != "above"
         self.oom: Optional[int] = 0
         self.oom_kill: Optional[int] = None
         self.refused: Optional[int] = None
@@ -46,7 +46,7 @@ class _Level:
             self.refused = (self.refused or 0) + refused
         if refused:
             self.since_met = -1
-        if self.told:
+        if self.reported:
             known = self.oom is not None and now.oom is not None
             self.oom = (self.oom or 0) + _rise(was.oom, now.oom) if known else None
         return killed
@@ -54,7 +54,7 @@ class _Level:
     def judge(self, killed: int, before: Optional[int], after: Optional[int], total: int) -> None:
         """Say whether a kill was for this group's limit, by what the node had free: page cache
         meets a limit as well."""
-        if self.told or self.oom is None or self.limit_bytes is None:
+        if self.reported or self.oom is None or self.limit_bytes is None:
             return
         if self.refused is None or before is None or after is None:
             self.oom = None

@@ -113,9 +113,9 @@ class Watch:
         ends = []
         for key, status in gone:
             process = self._seen.get(key) or found.get(key)
-            told = self._statuses.take(key)
+            kept = self._statuses.take(key)
             if process is not None:
-                known = status if status is not None else told
+                known = status if status is not None else kept
                 ends.append((key, self._gone_line(process, known, now_s)))
         for line in self._victims([line for _, line in ends]):
             line["oom"] = "sure" if line["signal"] == _KILL else "likely"

@@ -161,9 +161,9 @@ def format_seconds(value: int) -> str:
 
 def time_left_s(record: JobRecord) -> int | None:
     """Return the seconds until a running job's time limit; None if it has none."""
-    told = record.get("Walltime.Remaining")  # Torque
-    if re.fullmatch(r"-?[0-9]{1,10}", told):
-        return max(0, int(told))
+    remaining = record.get("Walltime.Remaining")  # Torque
+    if re.fullmatch(r"-?[0-9]{1,10}", remaining):
+        return max(0, int(remaining))
     limit = seconds(record.get("Resource_List.walltime"))
     return None if limit is None else max(0, limit - _elapsed_s(record))
 

@@ -238,16 +238,16 @@ async def scheduler(scene: CheckContext) -> Finding:
     listing = own.list_names() if own is not None else None
     if listing is None:
         return ok(f"{found.name} {version}{place}", name=found.name, version=found.version)
-    told = completion_cache.parse(await scene.far.run(listing.argv, timeout_s=30.0))
-    if told.problem is not None:
+    listed = completion_cache.parse(await scene.far.run(listing.argv, timeout_s=30.0))
+    if listed.problem is not None:
         return warn(
-            f"{found.name} {version}{place} does not answer: {parse.shorten(told.problem, 120)}",
+            f"{found.name} {version}{place} does not answer: {parse.shorten(listed.problem, 120)}",
             fix="wait, and ask the site if it lasts; jobs that run are not affected",
         )
     # Also store the names that TAB offers.
-    completion_cache.remember(scene.login, scene.project_dir, told)
+    completion_cache.remember(scene.login, scene.project_dir, listed)
     return ok(
-        f"{found.name} {version}{place}, {len(told.nodes)} nodes",
+        f"{found.name} {version}{place}, {len(listed.nodes)} nodes",
         name=found.name,
         version=found.version,
     )

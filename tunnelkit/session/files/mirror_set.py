@@ -265,10 +265,10 @@ async def _told(mirror: Mirror, work: Awaitable[T]) -> T:
 
 
 def _named_error(mirror: Mirror, error: TunnelkitError) -> TunnelkitError:
-    told = copy.copy(error)
-    told.message = named(mirror.spec.name, error.message)
-    told.args = (told.message,)
-    return told
+    named_error = copy.copy(error)
+    named_error.message = named(mirror.spec.name, error.message)
+    named_error.args = (named_error.message,)
+    return named_error
 
 
 def _below(mirror: Mirror, path: str) -> str:

@@ -66,8 +66,8 @@ def parse(done: Completed) -> ClusterNames:
             code = words[0]
         elif line.strip():
             other.append(" ".join(line.split()))
-    told = other[-1] if other else f"exit status {code or done.exit_code}"
-    problem = None if code == "0" else told
+    last = other[-1] if other else f"exit status {code or done.exit_code}"
+    problem = None if code == "0" else last
     if problem is not None:
         return ClusterNames(problem=problem)
     return ClusterNames(_plain(nodes), _plain(partitions), _plain(jobs))

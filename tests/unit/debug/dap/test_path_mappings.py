@@ -150,7 +150,7 @@ def test_entries_that_are_no_mappings_stay() -> None:
 def test_it_tells_what_the_launch_configuration_said() -> None:
     correction = correct(listed(("/home/me/code", "/old")), MIRROR)
     assert correction is not None
-    assert correction.told() == (
+    assert correction.notice() == (
         "path mappings taken from the mirror: /home/me/code -> /scratch/me/code "
         "(the launch configuration said /old)"
     )
@@ -209,7 +209,7 @@ def test_each_of_several_mirrors_gets_its_mapping() -> None:
 def test_what_is_wrong_about_one_of_several_is_told_of_that_one() -> None:
     correction = correct(listed(OURS, ("/home/me/lib", "/old/lib")), BOTH)
     assert correction is not None and correction.mappings == listed(OURS, LIBS)
-    assert correction.told() == (
+    assert correction.notice() == (
         "path mappings taken from the mirror: /home/me/lib -> /scratch/me/tk/lib "
         "(the launch configuration said /old/lib)"
     )

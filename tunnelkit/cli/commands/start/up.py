@@ -273,13 +273,13 @@ def _check_same_request(launch: LaunchSpec, paths: SessionPaths) -> None:
         if asked == there:
             continue
         key = name.partition(".")[2]
-        told = "none asked for" if there is None else there
+        current = "none asked for" if there is None else there
         if origin.kind == "flag":
             raise UsageError(
-                f"this project's session has another allocation: {key} is {told}, not {asked}",
+                f"this project's session has another allocation: {key} is {current}, not {asked}",
                 hint="tk down first, then tk up again as you wrote it",
             )
-        note(f"  {origin} says {key} = {asked}; this session has {told}, until tk down")
+        note(f"  {origin} says {key} = {asked}; this session has {current}, until tk down")
 
 
 async def _cleaned_up(paths: SessionPaths) -> None:

@@ -112,10 +112,10 @@ def lines(result: CheckResult) -> list[str]:
     """Return a result as text: what was found, and below it what to do."""
     status = result.status.value
     text = result.found if result.found.isprintable() else repr(result.found)
-    told = [f"{paint(f'{status:<4}', _COLOURS[status])}  {result.name:<13} {text}"]
+    printed = [f"{paint(f'{status:<4}', _COLOURS[status])}  {result.name:<13} {text}"]
     if result.fix:
-        told.append(f"      {'':<13} fix: {result.fix}")
-    return told
+        printed.append(f"      {'':<13} fix: {result.fix}")
+    return printed
 
 
 def summary(results: list[CheckResult]) -> str:
