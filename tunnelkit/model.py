@@ -177,12 +177,26 @@ class JobState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class LostNode:
+    """A node that a job has lost with all that ran there, though the job may go on.
+
+    instance: which of those that had this name, one after the other. why: in plain words. returns:
+    another one is expected in its place."""
+
+    name: str
+    instance: str
+    why: str
+    returns: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class JobStatus:
     """One job as the scheduler last reported it.
 
     reason: the native reason code or comment. explanation: the same in plain words.
     start_estimate: the scheduler's own text, times without zone. ending: the job's processes
-    are being ended, and its native state is not the last one.
+    are being ended, and its native state is not the last one. instances: of `nodes`, in their
+    order, where nodes are replaced; else empty. lost: nodes that the job had, oldest first.
     """
 
     job_id: str
@@ -194,6 +208,8 @@ class JobStatus:
     time_left_s: int | None = None
     start_estimate: str | None = None
     ending: bool = False
+    instances: tuple[str, ...] = ()
+    lost: tuple[LostNode, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,6 +127,7 @@ FOLDERS = {
         "why submit",
         "top simulate",
         "agents job_monitor cleanup report host logs",
+        "comeback",
         "session",
         "handlers",
         "daemon",

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tunnelkit.errors import TunnelkitError
-from tunnelkit.model import JobState, JobStatus
+from tunnelkit.model import JobState, JobStatus, LostNode
 from tunnelkit.session.allocation.manager import AllocationManager
 from tunnelkit.session.job.job import JobHandle, in_words
-from tunnelkit.session.job.outcome import JobOutcome, describe_end
+from tunnelkit.session.job.outcome import JobOutcome, describe_end, outcome_of
 from tunnelkit.session.job.time_limit import TimeLimit
 
 #: Limit of the wait for a job's outcome while the scheduler ends its processes.
@@ -23,17 +23,19 @@ class JobMonitor:
     """Call `run` while the agent is connected, and `fate` after it is lost.
 
     lost(reason): called as soon as the scheduler reports that the job is over; a hung node
-    would send nothing.
+    would send nothing. nodes_lost(status): called with each state of a job that has lost nodes.
     """
 
     cluster: AllocationManager
     limit: TimeLimit
     lost: Callable[[str], None]
+    nodes_lost: Callable[[JobStatus], None]
     _over: str | None = None
+    _gone: LostNode | None = None
 
     async def run(self) -> None:
         """Watch the job until it is over."""
-        self._over = None
+        self._over = self._gone = None
         job = self.cluster.job
         if job is None:
             return
@@ -42,6 +44,12 @@ class JobMonitor:
         async with contextlib.aclosing(job.watch()) as states:
             async for status in states:
                 self.limit.tells(status.time_left_s)
+                if status.lost:
+                    self.nodes_lost(status)
+                self._gone = gone = self.cluster.allocated.lost_in(status)
+                if gone is not None:
+                    self.lost(f"what ran on {gone.name} is gone: {gone.why}")
+                    return
                 over = status.state is JobState.ENDED
                 if over and not status.ending:
                     self._over = await self._describe(job, status)
@@ -52,6 +60,8 @@ class JobMonitor:
 
     async def fate(self) -> JobOutcome:
         """Return the outcome of the job whose agent is gone."""
+        if self._gone is not None:
+            return outcome_of(self._gone)
         if self._over is not None:
             return JobOutcome(ended=self._over)
         job = self.cluster.job

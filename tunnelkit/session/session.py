@@ -16,6 +16,7 @@ from tunnelkit.session.agents import SessionAgents
 from tunnelkit.session.allocation.allocated import Allocated
 from tunnelkit.session.allocation.manager import AllocationManager
 from tunnelkit.session.backends.backend import Backend
+from tunnelkit.session.comeback import Comeback
 from tunnelkit.session.connection.login_connection import LoginConnection
 from tunnelkit.session.debugging.attached_nodes import AttachedNodes
 from tunnelkit.session.debugging.loops import Loops
@@ -23,7 +24,6 @@ from tunnelkit.session.debugging.port_fallback import open_near
 from tunnelkit.session.files.file_services import SessionFiles
 from tunnelkit.session.forwards import SessionForwards
 from tunnelkit.session.host import SessionHost
-from tunnelkit.session.job.job import JobHandle
 from tunnelkit.session.job.time_limit import TimeLimit, in_words
 from tunnelkit.session.job_monitor import JobMonitor
 from tunnelkit.session.runtime.background_tasks import BackgroundTasks
@@ -53,8 +53,6 @@ class Session:
         self._say = host.say
         #: True once a job of this session may exist.
         self.reached_cluster = False
-        #: Number of times that the job went back into the queue.
-        self.requeues = 0
         #: True after `down` if the end of the allocation is certain.
         self.all_ended = False
         self.settled = asyncio.Event()
@@ -92,8 +90,11 @@ class Session:
             by_link=lambda: self.cluster.link_forwards,
         )
         self.time_limit = TimeLimit(paths.state / "time-limit", self._time_is_near)
-        self._watch = JobMonitor(self.cluster, self.time_limit, self._agent_is_lost)
         self.files = self._make_files(backend, host)
+        self.comeback = self._make_comeback()
+        self._watch = JobMonitor(
+            self.cluster, self.time_limit, self._agent_is_lost, self.comeback.told
+        )
 
     def _make_cluster(self, backend: Backend, host: SessionHost) -> AllocationManager:
         settings = self.launch.settings
@@ -138,6 +139,20 @@ class Session:
             landed=self.loops.files_changed,
             # Where each stream of the link is costly, the agent runs the mirror's commands.
             by_agent=lambda: self.agents.execs_if_up if backend.brings_agent else None,
+        )
+
+    def _make_comeback(self) -> Comeback:
+        return Comeback(
+            self.cluster,
+            self.agents,
+            self.loops,
+            self.forwards,
+            self.files,
+            self.time_limit,
+            self.states,
+            self.waiting,
+            self._say,
+            self._reach_agent,
         )
 
     @property
@@ -237,32 +252,14 @@ class Session:
             if not fate.back or self.cluster.job is None:
                 break
             try:
-                await self._run_again(self.cluster.job, why)
+                await self.comeback.go_on(self.cluster.job, fate, why)
+                self._become_ready()
+                self._say(f"job {self.cluster.job.job_id} runs again, on {self.cluster.node}")
             except TunnelkitError as error:
                 why, cause = error.one_line(), error
                 break
         await self._tasks.cancel()
         await self._end(fate.ended or why, cause)
-
-    async def _run_again(self, job: JobHandle, why: str) -> None:
-        """Wait for a requeued job, then start everything again but the loops.
-        Raises TunnelkitError if the job does not come back.
-        """
-        said = f"job {job.job_id} went back into the queue"
-        self._say(f"{said} ({why}); its debug loops have ended")
-        self.requeues += 1
-        await self.loops.close(said)
-        # While the old node is known: the forwards depend on it.
-        forwards = await self.forwards.take()
-        await self.agents.forget(said)
-        self.files.node_changed()
-        self.time_limit.runs_again()
-        self.states.become(SessionState.PENDING, said)
-        await self._reach_agent(await self.cluster.wait_running(job, self.waiting))
-        for lost in await self.forwards.put_back(forwards):
-            self._say(lost)
-        self._become_ready()
-        self._say(f"job {job.job_id} runs again, on {self.cluster.node}")
 
     async def _end(self, why: str, cause: TunnelkitError | None) -> None:
         await self.loops.close(f"the allocation is over: {why}")

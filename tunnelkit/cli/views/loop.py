@@ -83,6 +83,8 @@ class LoopView:
         self.where: Event = {}
         #: True if the allocation ended, and so the loop.
         self.lost = False
+        #: True if the loop ended with its node, and there will be another one.
+        self.starts_again = False
         self.quit = asyncio.Event()
         #: Set by Ctrl-C while the loop is being ended.
         self.leave = asyncio.Event()
@@ -96,6 +98,10 @@ class LoopView:
         self._ranks: dict[int, str] = {}
         self._ranks_kept = 0
         self._advising: asyncio.TimerHandle | None = None
+
+    def begin_again(self) -> None:
+        """Forget the loop that has ended: the next one is another."""
+        self.where, self.starts_again = {}, False
 
     def mind_signals(self, restart: Callable[[], Awaitable[object]]) -> None:
         """Take over Ctrl-C, TERM and a hang-up of the terminal."""
@@ -170,6 +176,9 @@ class LoopView:
             return f"next try in {event.get('delay_s'):.1f} s (Ctrl-C: now; twice: quit)"
         if name == "time-limit":
             return paint(str(event.get("text")), "yellow", sys.stderr)
+        if name == "lost" and event.get("again") is True:
+            self.starts_again = True
+            return f"the loop waits for another node, and starts again there: {event.get('why')}"
         if name == "lost":
             self.lost = True
             return f"the loop has ended: {event.get('why')}"

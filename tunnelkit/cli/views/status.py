@@ -50,7 +50,8 @@ def lines(status: SessionStatus) -> list[str]:
         if left is not None and job.get("time_is_near"):
             time_left = paint(time_left, "red")
         yours = ", adopted: tk down leaves it" if job.get("made_by") == "you" else ""
-        back = f", requeued {job['requeues']}x" if job.get("requeues") else ""
+        how = "replaced" if job.get("made_by") == "you" else "requeued"
+        back = f", {how} {job['requeues']}x" if job.get("requeues") else ""
         where = f"on {', '.join(job['nodes'])}" if job["nodes"] else _queued(job)
         out.append(f"job      {job['id']} {where}{time_left}{yours}{back}")
     if status["agent"]:

@@ -231,6 +231,8 @@ class ApiServer:
             "login": self._login,
             "hold": self._hold,
             "status": self._set_status,
+            "restart": self._restart,
+            "fail": self._fail,
             "event": self._add_event,
             "cut": self._cut,
             "processes": self._processes,
@@ -257,6 +259,19 @@ class ApiServer:
             pod.status.update(status)
         if given.get("run"):
             await pod.run()
+        return pod.json
+
+    async def _restart(self, given: Json) -> object:
+        pod, terminated = self._pod(str(given.get("pod"))), given.get("terminated")
+        await pod.restart(terminated if isinstance(terminated, dict) else {})
+        return pod.json
+
+    async def _fail(self, given: Json) -> object:
+        """End a pod by force. gone: it is no longer there, as after a deletion."""
+        pod, status = self._pod(str(given.get("pod"))), given.get("status")
+        await pod.fail(status if isinstance(status, dict) else {})
+        if given.get("gone"):
+            del self._pods[pod.name]
         return pod.json
 
     async def _add_event(self, given: Json) -> object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import time
@@ -40,6 +41,10 @@ class Pod:
         self.gone = asyncio.Event()
         self._main: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[None] | None = None
+        self._restarts = 0
+        self._last_state: Json = {}
+        # What another pod of this name has left.
+        shutil.rmtree(self.root, ignore_errors=True)
         self.json: Json = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -127,14 +132,36 @@ class Pod:
                 {
                     "name": self.container.get("name", "main"),
                     "ready": is_ready,
-                    "restartCount": 0,
-                    "containerID": f"standin://{self.uid}",
+                    "restartCount": self._restarts,
+                    "containerID": f"standin://{self.uid}-{self._restarts}",
                     "image": self.container.get("image", "standin"),
                     "imageID": "",
                     "state": state,
+                    "lastState": self._last_state,
                 }
             ],
         )
+
+    async def restart(self, terminated: Json) -> None:
+        """End the container as `terminated` says, and start it again, with its disk empty."""
+        await self._kill_main()
+        self._restarts, self._last_state = self._restarts + 1, {"terminated": terminated}
+        shutil.rmtree(self.root, ignore_errors=True)
+        await self.run()
+
+    async def fail(self, status: Json) -> None:
+        """End the pod, which stays there with that status."""
+        await self._kill_main()
+        self.status.update(status)
+
+    async def _kill_main(self) -> None:
+        """Kill all processes, without the status that this would have."""
+        if self._watch is not None:
+            self._watch.cancel()
+        await self.kill_all()
+        if self._main is not None:
+            await self._main.wait()
+        self.gone.set()
 
     async def end(self, grace_s: float) -> None:
         """End the main process, by TERM and after `grace_s` by KILL, and all others with it."""

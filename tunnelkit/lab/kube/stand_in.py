@@ -72,10 +72,18 @@ class StandIn:
         with opened as answer:
             return cast(Json, json.load(answer))
 
-    def make_pod(self, name: str, *, image: str = "standin", **labels: str) -> Path:
-        """Make a pod that sleeps; return its directory."""
+    def make_pod(
+        self,
+        name: str,
+        *,
+        image: str = "standin",
+        owner: tuple[str, str] | None = None,
+        **labels: str,
+    ) -> Path:
+        """Make a pod that sleeps; return its directory. owner: kind and name."""
+        owners = [] if owner is None else [{"kind": owner[0], "name": owner[1]}]
         pod: Json = {
-            "metadata": {"name": name, "labels": labels},
+            "metadata": {"name": name, "labels": labels, "ownerReferences": owners},
             "spec": {"containers": [{"name": "main", "image": image}]},
         }
         self.ask("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from urllib.parse import quote
 
 from tunnelkit.errors import SchedulerError, UsageError
@@ -18,14 +19,8 @@ from tunnelkit.scheduler.batch_scripts import BatchScripts
 from tunnelkit.scheduler.inspector import JobInspector
 from tunnelkit.scheduler.kube.members import Pod, name_of, parse_choice, text
 from tunnelkit.scheduler.kube.pod_spec import SESSION_LABEL, PodTemplate, pod_of, session_label
-from tunnelkit.scheduler.kube.words import (
-    PodState,
-    container_of,
-    container_status,
-    judge,
-    line,
-    refused,
-)
+from tunnelkit.scheduler.kube.replaced import RunningPods, instance_of, restarted
+from tunnelkit.scheduler.kube.words import PodState, judge, line, refused
 
 _NOT_FOUND = 404
 _MOST_BYTES = 64 << 20
@@ -36,7 +31,8 @@ class Kubernetes:
     """The adapter for one namespace.
 
     container: as set, None for each pod's default. template: of tk's own pods; None: none can be
-    made. It remembers which pods it has seen running: another one of the same name is another."""
+    made. It remembers which pods it has seen running: another one of the same name is another.
+    That ends a job of one pod; one of an owner's pods goes on with the pod in its place."""
 
     name = "kubernetes"
     capabilities = Capabilities(joins_jobs=True, agent_starts_peers=False)
@@ -48,6 +44,7 @@ class Kubernetes:
         self._container = container
         self._template = template
         self._seen: dict[str, str] = {}
+        self._groups: dict[str, RunningPods] = {}
         self._causes: dict[str, PendingCause] = {}
 
     def inspector(self) -> JobInspector | None:
@@ -137,9 +134,12 @@ class Kubernetes:
         for job_id in job_ids:
             choice = parse_choice(job_id)
             members = choice.members(pods)
-            found[job_id] = self._status(
-                job_id, [(pod, self._judge(job_id, pod)) for pod in members]
-            )
+            if choice.pod:
+                judged = [(pod, self._judge(job_id, pod)) for pod in members]
+                found[job_id] = self._status(job_id, judged)
+            else:
+                judged = [(pod, judge(pod, self._container)) for pod in members]
+                found[job_id] = self._of_owner(job_id, judged)
         return found
 
     def verdict(self, status: JobStatus) -> PendingCause:
@@ -160,18 +160,30 @@ class Kubernetes:
         state = judge(pod, self._container)
         if state.state is not JobState.RUNNING:
             return state
-        container = container_status(pod, container_of(pod, self._container))
-        now = f"{text(pod, 'metadata', 'uid')} {text(container, 'containerID')}"
+        now = instance_of(pod, self._container)
         before = self._seen.setdefault(f"{job_id} {name_of(pod)}", now)
         if before == now:
             return state
         same_pod = before.split(" ")[0] == now.split(" ")[0]
-        why = (
-            "its container was restarted: what ran in it is gone"
-            if same_pod
-            else "another pod has its name now: what ran in it is gone"
-        )
-        return PodState(JobState.ENDED, "Replaced", why)
+        why = restarted(pod, self._container) if same_pod else "another pod has its name now"
+        return PodState(JobState.ENDED, "Replaced", f"{why}: what ran in it is gone")
+
+    def _of_owner(self, job_id: str, members: Sequence[tuple[Pod, PodState]]) -> JobStatus:
+        """Return the state of pods that their owner replaces: it ends only with a pod that ended
+        well."""
+        group = self._groups.setdefault(job_id, RunningPods(self._container))
+        group.look(members)
+        status = self._status(job_id, members)
+        if not group.lost:
+            return status
+        status = replace(status, lost=tuple(group.lost))
+        pending = [one for one in members if one[1].state is JobState.PENDING]
+        if status.state is JobState.RUNNING and pending:
+            return replace(status, explanation=self._status(job_id, pending).explanation)
+        if status.state in (JobState.RUNNING, JobState.PENDING) or not group.lost[-1].returns:
+            return status
+        why = "there is no pod in its place yet"
+        return JobStatus(job_id, JobState.PENDING, "Replacing", reason=why, lost=status.lost)
 
     def _status(self, job_id: str, members: Sequence[tuple[Pod, PodState]]) -> JobStatus:
         """Join the states of pods: as long as one runs, the job does."""
@@ -180,7 +192,8 @@ class Kubernetes:
         running = [pod for pod, state in members if state.state is JobState.RUNNING]
         if running:
             names = tuple(name_of(pod) for pod in running)
-            return JobStatus(job_id, JobState.RUNNING, "Running", nodes=names)
+            which = tuple(instance_of(pod, self._container) for pod in running)
+            return JobStatus(job_id, JobState.RUNNING, "Running", nodes=names, instances=which)
         order = (JobState.PENDING, JobState.UNKNOWN, JobState.ENDED)
         pod, state = min(members, key=lambda one: order.index(one[1].state))
         self._causes[job_id] = state.cause

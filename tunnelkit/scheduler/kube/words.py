@@ -65,7 +65,8 @@ def judge(pod: Pod, container: str | None = None) -> PodState:
     if ended is not None:
         return ended
     if going:
-        why = _disruption(pod) or "it is being deleted"
+        lost = text(pod, "status", "reason") == "NodeLost"
+        why = _disruption(pod) or ("its node was lost" if lost else "it is being deleted")
         return PodState(JobState.ENDED, "Terminating", why, ending=True)
     waiting = _waiting(status, name) or _waiting_init(pod)
     if waiting is not None:

@@ -199,6 +199,8 @@ class AgentClient:
     async def _reconnect(self) -> None:
         attempt = 0
         while True:
+            # Not after the attempt: `retry` may come meanwhile, once the job is known to be over.
+            self._retry.clear()
             try:
                 await self._connect_once()
                 self._on_link(True, "", None)
@@ -209,7 +211,6 @@ class AgentClient:
                 self._on_link(False, error.one_line(), error)
                 if not error.transient:
                     # Refused, not unreachable: the user must fix it, and is asked only once.
-                    self._retry.clear()
                     self._on_stuck(error)
                     await self._retry.wait()
                     self._on_stuck(None)

@@ -113,6 +113,14 @@ class PeerAgents:
             node: _Peer(node, place, self._debuggee) for place, node in enumerate(nodes[1:], 1)
         }
 
+    def now(self, nodes: Sequence[str]) -> None:
+        """Take the nodes that the allocation has now; the links to those that stay go on."""
+        known = self._peers
+        self._peers = {
+            node: known.get(node) or _Peer(node, place, self._debuggee)
+            for place, node in enumerate(nodes[1:], 1)
+        }
+
     @property
     def nodes(self) -> list[str]:
         """The names of the other nodes."""

@@ -99,6 +99,8 @@ class PodAgent:
     async def open(self) -> ByteStream:
         """Open a stream to the agent. Raises AllocationError, AgentGone, ConnectionFailed."""
         order = {**self._order("boot"), "start": self.starts() and not self.is_main}
+        if not self.is_main:
+            order["wait_s"] = 0  # nothing but that start brings one
         try:
             return await self._open(order, _with_shell(self.cluster))
         except _NoShell:

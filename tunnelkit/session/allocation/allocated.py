@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tunnelkit.link.base import ByteStream
-from tunnelkit.model import JobStatus
+from tunnelkit.model import JobStatus, LostNode
 from tunnelkit.scheduler import job_script
 from tunnelkit.session.agent.client import AgentGone
 from tunnelkit.session.agent.node_agents import peer_name
@@ -26,8 +26,15 @@ class Allocated:
         self.nodes = nodes
         #: The node's name for the link; None if the login host is the node.
         self.node = nodes[0] if nodes else None
+        #: Which node of each name it is, where nodes are replaced.
+        self.instances: dict[str, str] = {}
         #: The reason why the allocation is over, once the scheduler has reported it.
         self.ended: str | None = None
+
+    def lost_in(self, status: JobStatus) -> LostNode | None:
+        """Return the first node if the job has lost it by that report."""
+        instance = self.instances.get(self.node or "")
+        return next((one for one in status.lost if one.instance == instance), None)
 
     @property
     def route(self) -> str | None:
@@ -61,6 +68,13 @@ class Allocated:
         if self.ended is not None:
             raise AgentGone("the allocation is over", cause=self.ended)
 
+    def now_has(self, status: JobStatus) -> None:
+        """Take the nodes that the job has now; the first one stays."""
+        there = dict(zip(status.nodes, status.instances, strict=True))
+        if self.node is not None and there.get(self.node) == self.instances.get(self.node):
+            self.instances = there
+            self.nodes = (self.node, *(one for one in status.nodes if one != self.node))
+
 
 class AllocatedJob(Allocated):
     """The nodes of a running job. first: the node to use. record: called with the routes tried."""
@@ -81,6 +95,7 @@ class AllocatedJob(Allocated):
         if first is not None:
             nodes = (first, *(one for one in nodes if one != first))
         super().__init__(setup, nodes)
+        self.instances = dict(zip(status.nodes, status.instances, strict=False))
         self.job_id, self.time_left_s = status.job_id, status.time_left_s
         self._job = job
         self._record = record

@@ -10,7 +10,7 @@ from tunnelkit.child_process import run_child
 from tunnelkit.config.schema import Settings
 from tunnelkit.errors import AllocationError
 from tunnelkit.link.base import Link
-from tunnelkit.model import Completed, JobState, JobStatus
+from tunnelkit.model import Completed, JobState, JobStatus, LostNode
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.scheduler.base import Command, Where
 from tunnelkit.session.agent.attach_job import check_adoptable
@@ -20,6 +20,7 @@ from tunnelkit.session.backends.backend import Backend
 from tunnelkit.session.job.cancelled_jobs import CancelledJobs
 from tunnelkit.session.job.job import JobHandle, PendingWatcher
 from tunnelkit.session.job.outcome import JobOutcome, wait_job_outcome
+from tunnelkit.session.job.replacement import wait_replacement
 from tunnelkit.session.runtime.completion_cache import learn
 from tunnelkit.session.runtime.event_log import Record, unrecorded
 
@@ -203,6 +204,15 @@ class AllocationManager:
             await self.setup.install(self.files_node)
         return self.allocated
 
+    async def wait_replaced(
+        self, job: JobHandle, gone: LostNode, pending: PendingWatcher
+    ) -> Allocated:
+        """Wait for the node in the place of `gone`. Raises AllocationError, SchedulerError."""
+        had = self.allocated.instances
+        status, node = await wait_replacement(job, gone, had, pending)
+        self.allocated = AllocatedJob(self.setup, job, status, self._record, first=node)
+        return self.allocated
+
     async def _submit(self, job: JobHandle, node: str | None, pending: PendingWatcher) -> str:
         def waiting(seconds: float) -> None:
             why = f"the scheduler has not answered the submission for {seconds:.0f} s"
@@ -284,13 +294,18 @@ class AllocationManager:
         if self.job is None or self.allocated.job_id is None:
             return JobOutcome()
         may_come_back = self.setup.settings.allocation.requeue and not self.job.foreign
-        return await wait_job_outcome(self.job.watch(hurried=gone), may_come_back=may_come_back)
+        return await wait_job_outcome(
+            self.job.watch(hurried=gone), may_come_back=may_come_back, lost=self.allocated.lost_in
+        )
 
     async def has_ended(self, no_agent: bool = False) -> str | None:
         """Return why the allocation is over, from the scheduler or the job; None if not known."""
         if self.adopted and await self._is_ending(no_agent=no_agent):
             return "its agent is gone"
-        ended = (await self.fate()).ended
+        fate = await self.fate()
+        ended = fate.ended
+        if fate.gone is not None:
+            return f"{fate.gone.name}: {fate.gone.why}"
         if ended is None or self.job is None or self.job.foreign:
             return ended
         return f"{ended}; {await self.job.last_words()}"

@@ -123,6 +123,8 @@ class Loops:
         self._place = place
         self._log = LoopLogFile(log)
         self._loops: dict[int, SessionLoop] = {}
+        #: Loops that terminals have asked for, and that do not run yet.
+        self.starting = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(
@@ -303,11 +305,13 @@ class Loops:
         self._log.write(record)
         loop.record(record)
 
-    async def close(self, lost: str = "") -> None:
-        """Close all loops here; in the agent they go on. lost: the reason if they don't."""
+    async def close(self, lost: str = "", *, starts_again: bool = False) -> None:
+        """Close all loops here; in the agent they go on. lost: the reason if they don't.
+
+        starts_again: there will be another node, and the loops' terminals start them there."""
         loops, self._loops = list(self._loops.values()), {}
         for loop in loops if lost else ():
-            self._tell(loop, "lost", why=lost)
+            self._tell(loop, "lost", why=lost, again=starts_again)
         await asyncio.gather(*(self._close(loop, lost) for loop in loops))
         await cancel_all(*self._tasks)
         await self._adapters.close()

@@ -167,6 +167,13 @@ class SessionFiles:
         self._hosts.node_is(client)
         self._node_came.set()
 
+    async def node_lost(self) -> None:
+        """Stop the mirrors: the node in the place of a lost one has a disk of its own.
+
+        Call `start` once it is there."""
+        if self.mirrors is not None:
+            await self.mirrors.stop()
+
     async def resync(self) -> None:
         """Resync the mirrors after the link has come back; failures are retried and shown."""
         if self.mirrors is not None:

@@ -24,7 +24,7 @@ async def barrier(session: Session, mirrors: MirrorSet, request: Sync) -> SyncAn
     With `proof`: raises NoSessionError without a node, TimeoutExpired while the job waits in the
     queue. Raises as `Mirror.barrier`.
     """
-    if request.proof:
+    if request.proof or session.comeback.busy:
         await _queued_no_more(session, request.timeout_s)
     report = await _unless_it_ends(
         session, mirrors.barrier(request.timeout_s, allow_deletes=request.allow_deletes)
@@ -48,10 +48,11 @@ def check_alive(session: Session) -> None:
 
 
 async def _queued_no_more(session: Session, timeout_s: float) -> None:
-    """Wait while a requeued job has no node."""
+    """Wait while a job that comes back has no node, or the files' first copy is not there yet."""
     try:
         async with asyncio.timeout(timeout_s):
-            while session.states.state is SessionState.PENDING:
+            while session.states.state is SessionState.PENDING or session.comeback.busy:
+                check_alive(session)
                 await session.states.wait_change()
     except TimeoutError:
         raise TimeoutExpired(

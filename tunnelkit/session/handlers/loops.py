@@ -7,6 +7,7 @@ import contextlib
 
 from tunnelkit.debug.loop_command import understand
 from tunnelkit.debug.pdb.pdb_command import console_command
+from tunnelkit.errors import AllocationError
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
 from tunnelkit.mux.tasks import cancel_all
@@ -14,6 +15,7 @@ from tunnelkit.session.debugging.loops import SessionLoop
 from tunnelkit.session.handlers.loop_start import prepared
 from tunnelkit.session.handlers.working_directory import working_directory
 from tunnelkit.session.runtime.control_calls import SYNC_TIMEOUT_S, LoopStream
+from tunnelkit.session.runtime.state import SessionState
 from tunnelkit.session.session import Session
 
 #: Limit of a terminal's wait for the reason why its loop ended.
@@ -23,6 +25,23 @@ _NO_POST_MORTEM = "--post-mortem is for a Python program, or for ranks: not used
 
 async def start(session: Session, stream: LoopStream) -> tuple[SessionLoop, tuple[str, ...]]:
     """Start a loop; return it with notes for the user. Raises TunnelkitError."""
+    session.loops.starting += 1
+    try:
+        return await _start(session, stream)
+    finally:
+        session.loops.starting -= 1
+        session.states.poke()
+
+
+async def wait_first(session: Session) -> None:
+    """Wait while there is no loop, but one that starts."""
+    while session.loops.starting and not session.loops.all():
+        await session.states.wait_change()
+
+
+async def _start(session: Session, stream: LoopStream) -> tuple[SessionLoop, tuple[str, ...]]:
+    if stream.waits:
+        await _until_ready(session)
     parse = console_command if stream.once else understand
     command = parse(stream.words, ranks=stream.ranks)
     notes = command.notes
@@ -82,6 +101,18 @@ async def show(
         await session.loops.stop(loop.loop.id)
     loop.end_watch(channel)
     channel.close({})
+
+
+async def _until_ready(session: Session) -> None:
+    """Wait while a node that was lost is replaced. Raises AllocationError if there will be none."""
+    while session.states.state is not SessionState.READY:
+        if session.states.is_final:
+            raise AllocationError(
+                "the loop can't start again: the allocation is over",
+                cause=session.states.detail,
+                hint="get a new one: tk up",
+            )
+        await session.states.wait_change()
 
 
 async def _until_dropped(session: Session, loop_id: int) -> None:

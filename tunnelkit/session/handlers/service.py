@@ -268,6 +268,7 @@ class ControlHandlers:
                     raise self._session.stuck
                 if request.sync and self._session.files.mirrors is not None:
                     synced = await self._sync(calls.Sync(timeout_s=timeout_s, proof=True))
+                await loops.wait_first(self._session)
                 loop = self._session.loops.get(request.loop)
                 if not loop.loop.debugs:
                     raise DebugError(

@@ -49,7 +49,7 @@ def _job(session: Session) -> JobInfo | None:
         "id": cluster.job.job_id,
         "adopted": cluster.adopted,
         "made_by": "you" if session.launch.attach_job is not None else "tk",
-        "requeues": session.requeues,
+        "requeues": session.comeback.count,
         "nodes": list(cluster.allocated.nodes),
         "time_left_s": session.time_limit.left_s,
         "time_is_near": session.time_limit.warned,

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 from tunnelkit.errors import TunnelkitError
-from tunnelkit.model import Completed, JobState, JobStatus
+from tunnelkit.model import Completed, JobState, JobStatus, LostNode
 from tunnelkit.scheduler.base import Command, Scheduler
 from tunnelkit.session.job.job import in_words
 
@@ -28,24 +28,41 @@ class JobOutcome:
 
     ended: why the job is over; None if it isn't known to be over.
     back: True if the job waits in the queue again, or may run again.
+    gone: the node that the job has lost, if another one is expected in its place.
     last: the job's last state, if it is known already."""
 
     ended: str | None = None
     back: bool = False
+    gone: LostNode | None = None
     last: JobStatus | None = field(default=None, compare=False)
 
 
-async def wait_job_outcome(states: AsyncGenerator[JobStatus], *, may_come_back: bool) -> JobOutcome:
+def outcome_of(gone: LostNode) -> JobOutcome:
+    """Return the outcome for a session whose node is lost, though its job may go on."""
+    if gone.returns:
+        return JobOutcome(back=True, gone=gone)
+    return JobOutcome(ended=f"{gone.name}: {gone.why}")
+
+
+async def wait_job_outcome(
+    states: AsyncGenerator[JobStatus],
+    *,
+    may_come_back: bool,
+    lost: Callable[[JobStatus], LostNode | None] = lambda status: None,
+) -> JobOutcome:
     """Follow the job's states until its outcome is known, within the limits above.
 
     states: the job's states from the scheduler; closed at the end.
-    may_come_back: True if the job was submitted as one that may be requeued."""
+    may_come_back: True if the job was submitted as one that may be requeued.
+    lost: returns the session's own node if the job has lost it."""
     known = JobOutcome()
     first_s: float | None = None
     now = asyncio.get_running_loop().time
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_ASK_END_S) as limit, contextlib.aclosing(states):
             async for status in states:
+                if (gone := lost(status)) is not None:
+                    return outcome_of(gone)
                 if status.state is JobState.ENDED:
                     ended = f"job {status.job_id}: {in_words(status)}"
                     known = JobOutcome(ended, last=None if status.ending else status)

@@ -319,7 +319,8 @@ class LoopStream(Message):
 
     words: the command. port, standby, preload, post_mortem: None: as in the settings. ranks: the
     command starts ranks. only: the ranks to debug; None: all. reload: restart on changed files.
-    once: one run, for `tk pdb`. keep: the loop goes on without its terminal.
+    once: one run, for `tk pdb`. keep: the loop goes on without its terminal. waits: it starts once
+    the session is ready.
     """
 
     NAME = "loop"
@@ -335,6 +336,7 @@ class LoopStream(Message):
     only: list[int] | None = None
     once: bool = False
     keep: bool = False
+    waits: bool = False
 
 
 class LoopAdopt(Message):

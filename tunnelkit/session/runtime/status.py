@@ -18,7 +18,8 @@ class JobInfo(TypedDict):
     """The job that holds the allocation.
 
     adopted: the session found the job instead of submitting it. made_by: "you" if the user
-    submitted it without tk, else "tk". requeues: how often it went back into the queue.
+    submitted it without tk, else "tk". requeues: how often it went back into the queue, or
+    the session went on in the place of a pod that was lost.
     pending_reason, start_estimate: as the scheduler reports them while the job waits.
     """
 

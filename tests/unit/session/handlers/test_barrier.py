@@ -26,6 +26,7 @@ class FakeSession:
         self.states = StateMachine(lambda: None, unrecorded)
         self.states.state, self.states.detail = SessionState(state), detail
         self.link = SimpleNamespace(name="login")
+        self.comeback = SimpleNamespace(busy=False)
 
     def become(self, state: str) -> None:
         self.states.become(SessionState(state), self.states.detail)

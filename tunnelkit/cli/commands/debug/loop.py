@@ -125,11 +125,15 @@ def _session_or_none() -> SessionPaths | None:
 
 async def _in_session(paths: SessionPaths, stream: LoopStream | LoopAdopt) -> int:
     from tunnelkit.errors import ExitCode
-    from tunnelkit.session.runtime.control_calls import LoopAdopt
+    from tunnelkit.session.runtime.control_calls import LoopAdopt, LoopStream
 
-    view = _view_factory()
+    view, first = _view_factory(), stream
     while True:
         loop_id = await _watch(paths, stream, view)
+        if view.starts_again and isinstance(first, LoopStream) and not view.quit.is_set():
+            view.begin_again()
+            stream = LoopStream.parse({**first.to_json(), "waits": True})
+            continue
         if loop_id is None or view.quit.is_set():
             return int(ExitCode.ALLOCATION) if view.lost else 0
         note("[tk] the session is gone; the program lives on. Waiting for `tk up` ...")
