@@ -22,7 +22,9 @@ NODES = ("node01", "node02")
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """A home with names of a cluster in its cache; tests run in its project."""
-    told = completion_cache.ClusterNames(nodes=NODES, partitions=("gpu", "short"), jobs=("4711",))
+    told = completion_cache.ClusterNames(
+        nodes=NODES, partitions=("gpu", "short"), jobs=("4711",), owners=("job/fit",)
+    )
     project = tmp_path / "project"
     project.mkdir()
     (project / "tunnelkit.toml").write_text('[cluster]\nlogin = "login"\n')
@@ -80,7 +82,8 @@ def test_bash(home: Path) -> None:
     assert "bash completion installed" in told.stdout
     assert set(bash(home, "tk", "")) == set(COMMANDS)
     assert bash(home, "tk", "fo") == ["forward"]
-    assert bash(home, "tk", "up", "") == list(NODES)
+    assert bash(home, "tk", "up", "") == [*NODES, "job/fit"]
+    assert bash(home, "tk", "up", "job/f") == ["job/fit"]
     assert bash(home, "tk", "up", "--gpus", "1", "node01") == ["node01"]
     assert bash(home, "tk", "up", "--partition", "g") == ["gpu"]
     assert bash(home, "tk", "up", "--gpus", "") == []
@@ -118,7 +121,7 @@ def test_fish(home: Path) -> None:
     run(home, "fish", "tk --install-completion; exit $status")
     done = run(home, "fish", "complete -C 'tk up '; echo; complete -C 'tk sta'")
     nodes, _, commands = done.stdout.partition("\n\n")
-    assert nodes.splitlines() == list(NODES)
+    assert set(nodes.splitlines()) == {*NODES, "job/fit"}
     assert commands.startswith("status\t") and "Show what is up" in commands
 
 

@@ -15,6 +15,7 @@ from tests.support import processes
 from tests.support.kube_rig import KubeProject, running_stand_in
 from tests.support.tkrig import PROGRAM, eventually, line_of, made_project
 from tunnelkit.lab.kube.stand_in import StandIn
+from tunnelkit.session.runtime import completion_cache
 
 STOP = line_of(PROGRAM, "total += step")
 
@@ -24,6 +25,7 @@ def pods() -> Iterator[StandIn]:
     with running_stand_in() as cluster:
         cluster.make_pod("ml-dev-env")
         cluster.make_pod("evictee")
+        cluster.make_pod("w-0", owner=("StatefulSet", "w"))
         cluster.make_pod("no-home", image="standin/nohome")
         for number in (0, 1):
             cluster.make_pod(f"train-{number}", app="train")
@@ -187,6 +189,9 @@ async def test_doctor_asks_for_each_right(pods: StandIn, project: KubeProject) -
     assert {one["status"] for one in found.values()} == {"ok"}
     assert "v1.36.0-standin" in found["connection"]["found"]
     assert "ml-dev-env: exec" in found["pod"]["found"]
+    names = project.base / "c" / "tunnelkit" / "names.json"
+    assert "ml-dev-env" in completion_cache.recall("nodes", project.dir, path=names)
+    assert completion_cache.recall("owners", project.dir, path=names) == ["statefulset/w"]
     pods.ask("POST", "/standin/deny", {"rights": ["create pods/exec"]})
     try:
         done = await project.tk("doctor", "--json", code=13)

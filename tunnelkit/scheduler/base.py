@@ -188,7 +188,8 @@ class Scheduler(Protocol):
         """Return a command that prints names for command line completion; None if there is none.
 
         Its lines begin with `tk-node NAME`, `tk-nodes PARTITION LIST`, `tk-queue NAME` or
-        `tk-job ID`; the last one is `tk-code N`, 0 if the scheduler answered."""
+        `tk-job ID`; the last one is `tk-code N`, 0 if the scheduler answered. An API server answers
+        with the list of its pods instead."""
         ...
 
 

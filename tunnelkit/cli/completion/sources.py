@@ -45,8 +45,8 @@ def logins() -> Iterable[str]:
 
 @_quiet
 def nodes() -> Iterable[str]:
-    """List nodes of the project's cluster."""
-    return _recall("nodes")
+    """List nodes of the project's cluster, or its pods and what owns them."""
+    return [*_recall("nodes"), *_recall("owners")]
 
 
 @_quiet

@@ -169,14 +169,15 @@ class Choice:
             return name_of(pod) == self.pod
         if self.group is None or self.group.label:
             return True
-        owner = _owner(pod)
+        owner = owner_of(pod)
         if self.group.owner == "ReplicaSet":
             mark = label(pod, "pod-template-hash")
             return bool(mark) and owner == ("ReplicaSet", f"{self.name}-{mark}")
         return owner == (self.group.owner, self.name)
 
 
-def _owner(pod: Pod) -> tuple[str, str]:
+def owner_of(pod: Pod) -> tuple[str, str]:
+    """Return kind and name of the pod's first owner; empty without one."""
     owners = field(pod, "metadata", "ownerReferences")
     first = owners[0] if isinstance(owners, list) and owners else None
     return text(first, "kind"), text(first, "name")

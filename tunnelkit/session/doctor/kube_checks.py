@@ -10,11 +10,13 @@ from tunnelkit.child_process import run_child
 from tunnelkit.link.kube.link import KubeLink, ProxyLink
 from tunnelkit.link.kube.printable import printable
 from tunnelkit.model import Completed, JobState
+from tunnelkit.scheduler.base import Command
 from tunnelkit.scheduler.kube.adapter import Kubernetes
 from tunnelkit.session.agent.pod_agent import python_argv
 from tunnelkit.session.doctor import laptop_checks
 from tunnelkit.session.doctor.check import Check, Finding, fail, ok, skip, warn
 from tunnelkit.session.doctor.context import CheckContext
+from tunnelkit.session.runtime.completion_cache import learn
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 #: What tk asks for: verb, resource, and what it is for.
@@ -139,7 +141,19 @@ async def rights(scene: CheckContext) -> Finding:
     if lacks := await _lacking(link, _OWN_PODS):
         found = f"pods that are there can be used; you may not {', '.join(lacks)}"
         return warn(found, fix=asked, role=role(namespace))
+    await _learn_names(link, scene)
     return ok("get, list, create, delete pods; exec into them")
+
+
+async def _learn_names(link: KubeLink, scene: CheckContext) -> None:
+    """Store the names of pods for TAB."""
+
+    async def run(command: Command) -> Completed:
+        method, path = command.argv
+        answer = await link.request(method, path)
+        return Completed(0 if answer.status == 200 else answer.status, answer.body, b"")
+
+    await learn(run, Kubernetes(link.target.namespace), link.name, scene.project_dir)
 
 
 async def pod(scene: CheckContext) -> Finding:

@@ -28,12 +28,15 @@ if TYPE_CHECKING:
 #: More names are of no use for completion, and would slow down every TAB.
 MAX_NAMES = 5_000
 MAX_PROJECTS = 200
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:\[\]-]{0,99}")
+#: TYPE/NAME on Kubernetes has a slash.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:\[\]/-]{0,99}")
+#: A list of pods that is larger is not read.
+_MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterNames:
-    """Names on one cluster; `jobs` are the user's own.
+    """Names on one cluster; `jobs` are the user's own, `owners` those of pods, as TYPE/NAME.
 
     problem: the scheduler's message if it gave no names, else None.
     """
@@ -41,6 +44,7 @@ class ClusterNames:
     nodes: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
     jobs: tuple[str, ...] = ()
+    owners: tuple[str, ...] = ()
     problem: str | None = None
 
 
@@ -71,6 +75,21 @@ def parse(done: Completed) -> ClusterNames:
     if problem is not None:
         return ClusterNames(problem=problem)
     return ClusterNames(_plain(nodes), _plain(partitions), _plain(jobs))
+
+
+def parse_pods(done: Completed) -> ClusterNames:
+    """Parse an API server's list of pods. Never raises, whatever it is."""
+    from tunnelkit.scheduler.kube.names import usable
+
+    try:
+        found = json.loads(done.stdout[:_MOST_BYTES]) if done.exit_code == 0 else None
+    except (ValueError, RecursionError):
+        found = None
+    items = found.get("items") if isinstance(found, dict) else None
+    if not isinstance(items, list):
+        return ClusterNames(problem=done.error_text or "no list of pods")
+    pods, owners = usable([one for one in items[:MAX_NAMES] if isinstance(one, dict)])
+    return ClusterNames(_plain(pods), owners=_plain(owners))
 
 
 def _expanded(text: str) -> Iterable[str]:
@@ -108,6 +127,7 @@ def remember(
         "nodes": list(names.nodes),
         "partitions": list(names.partitions),
         "jobs": list(names.jobs),
+        "owners": list(names.owners),
     }
     # The newest last, and at most MAX_PROJECTS: there may be many short-lived projects.
     projects = data["projects"]
@@ -124,15 +144,18 @@ async def learn(run: Run, scheduler: Scheduler, cluster: str, project_dir: Path)
     run: runs a command where it says.
     A failure is ignored; a later call may succeed.
     """
+    from tunnelkit.scheduler.base import Where
+
     command = scheduler.list_names()
     if command is None:
         return
+    read = parse if command.where is not Where.API else parse_pods
     with contextlib.suppress(TunnelkitError):
-        remember(cluster, project_dir, parse(await run(command)))
+        remember(cluster, project_dir, read(await run(command)))
 
 
 def recall(kind: str, project_dir: Path | None, *, path: Path | None = None) -> list[str]:
-    """Return the names of a kind (nodes, partitions, jobs) on the project's cluster.
+    """Return the names of a kind (nodes, partitions, jobs, owners) on the project's cluster.
 
     If the project's cluster is not known, return those of all clusters.
     """
