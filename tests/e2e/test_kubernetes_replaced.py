@@ -80,6 +80,7 @@ async def test_the_pod_in_the_place_of_an_evicted_one(pods: StandIn, project: Ku
     now = await project.status()
     assert (now["node"], now["job"]["requeues"]) == ("fit-b", 1)
     assert [one["route"] for one in now["forwards"]] == ["wire"]
+    assert "job/fit runs again, on fit-b" in project.session_log(1 << 20)
     assert "job/fit on fit-b" in (await project.tk("status")).out
     await project.tk("down")
 
@@ -133,3 +134,25 @@ async def test_a_bare_pod_and_one_that_ended_well_are_the_end(
     fail(pods, "done-a", phase="Succeeded", containerStatuses=[ended])
     await until(project, "ended", "it ended with exit code 0")
     await project.tk("down")
+
+
+async def test_down_ends_the_wait_for_a_pod_that_does_not_come(
+    pods: StandIn, project: KubeProject
+) -> None:
+    """The next pod is lost, too, before it could be used; then nothing comes."""
+    label = {"batch.kubernetes.io/job-name": "lost"}
+    pods.make_pod("lost-a", **label)
+    await project.up("job/lost")
+    terminal = await project.loop("python", "2.py")
+    fail(pods, "lost-a", phase="Failed", reason="NodeLost")
+    await terminal.line("the loop waits for another node.*: NodeLost, its node was lost")
+    pods.make_pod("lost-b", image="standin/nopython", **label)
+    await until(project, "starting")
+    fail(pods, "lost-b", gone=True)
+    await until(project, "pending", "there is no pod in its place yet")
+    asked = await project.tk("ready", "--sync", "--timeout", "0.5", code=10)
+    assert "pending job/lost: there is no pod in its place yet" in asked.err
+    done = await project.tk("down")
+    assert "goes on" in done.out
+    await terminal.line("the session is ending|the allocation is over|no session")
+    assert await terminal.ended() != 0

@@ -24,6 +24,7 @@ from tunnelkit.session.debugging.port_fallback import open_near
 from tunnelkit.session.files.file_services import SessionFiles
 from tunnelkit.session.forwards import SessionForwards
 from tunnelkit.session.host import SessionHost
+from tunnelkit.session.job.job import job_words
 from tunnelkit.session.job.time_limit import TimeLimit, in_words
 from tunnelkit.session.job_monitor import JobMonitor
 from tunnelkit.session.runtime.background_tasks import BackgroundTasks
@@ -254,7 +255,8 @@ class Session:
             try:
                 await self.comeback.go_on(self.cluster.job, fate, why)
                 self._become_ready()
-                self._say(f"job {self.cluster.job.job_id} runs again, on {self.cluster.node}")
+                again = job_words(self.cluster.job.job_id or "")
+                self._say(f"{again} runs again, on {self.cluster.node}")
             except TunnelkitError as error:
                 why, cause = error.one_line(), error
                 break

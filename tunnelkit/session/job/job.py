@@ -310,6 +310,11 @@ def _number(job_id: str) -> str:
     return job_id.partition(".")[0]
 
 
+def job_words(job_id: str) -> str:
+    """Return a job's id for a sentence: that of pods has their kind in it."""
+    return job_id if "/" in job_id or job_id.startswith("-l ") else f"job {job_id}"
+
+
 def in_words(status: JobStatus) -> str:
     """Return a job's state as the scheduler names it, with its explanation."""
     native = status.native_state or "gone"

@@ -11,6 +11,7 @@ from tunnelkit.errors import TunnelkitError
 from tunnelkit.model import JobStatus
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.allocation.manager import AllocationManager
+from tunnelkit.session.job.job import job_words
 from tunnelkit.session.runtime.background_tasks import BackgroundTasks
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class WaitingWords:
     def _text(self, status: JobStatus) -> str:
         why = status.explanation or status.reason or status.native_state
         eta = f", may start {status.start_estimate}" if status.start_estimate else ""
-        job = f"job {status.job_id}: " if status.job_id else ""
+        job = f"{job_words(status.job_id)}: " if status.job_id else ""
         return f"{job}{why}{eta}" + (f"; it {self._sentence}" if self._sentence else "")
 
     async def _ask_on(self) -> None:
