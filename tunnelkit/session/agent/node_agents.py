@@ -15,7 +15,7 @@ from tunnelkit.errors import AllocationError, TunnelkitError, UsageError
 from tunnelkit.link.base import ByteStream
 from tunnelkit.messages.agent_calls import PEER_START
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.mux.tasks import cancel_all, start
 from tunnelkit.session.agent.client import AgentClient
 from tunnelkit.session.agent.exec_streams import ExecStreams
 from tunnelkit.session.agent.peer_loops import PeerLoops, here
@@ -105,6 +105,7 @@ class PeerAgents:
         self._start_there = start
         self._first = ""
         self._peers: dict[str, _Peer] = {}
+        self._dropping: set[asyncio.Task[None]] = set()
 
     def allocated(self, nodes: Sequence[str]) -> None:
         """Set the allocation's nodes; the first one is the first agent's node."""
@@ -120,6 +121,9 @@ class PeerAgents:
             node: known.get(node) or _Peer(node, place, self._debuggee)
             for place, node in enumerate(nodes[1:], 1)
         }
+        for peer in known.values():
+            if self._peers.get(peer.node) is not peer:
+                start(self._dropping, self._drop(peer))
 
     @property
     def nodes(self) -> list[str]:
@@ -186,7 +190,7 @@ class PeerAgents:
     async def close(self) -> None:
         """Close the links. The agents end with the first one."""
         peers, self._peers = list(self._peers.values()), {}
-        await asyncio.gather(*(self._drop(peer) for peer in peers))
+        await asyncio.gather(*(self._drop(peer) for peer in peers), *self._dropping)
 
     async def _start(self, peer: _Peer) -> str:
         """Start the peer's agent if it does not run; return the agent's name."""

@@ -28,6 +28,8 @@ class Allocated:
         self.node = nodes[0] if nodes else None
         #: Which node of each name it is, where nodes are replaced.
         self.instances: dict[str, str] = {}
+        #: The same as it was at first. One that came later may be in the place of a lost one.
+        self.had: dict[str, str] = {}
         #: The reason why the allocation is over, once the scheduler has reported it.
         self.ended: str | None = None
 
@@ -96,6 +98,7 @@ class AllocatedJob(Allocated):
             nodes = (first, *(one for one in nodes if one != first))
         super().__init__(setup, nodes)
         self.instances = dict(zip(status.nodes, status.instances, strict=False))
+        self.had = self.instances
         self.job_id, self.time_left_s = status.job_id, status.time_left_s
         self._job = job
         self._record = record

@@ -208,8 +208,7 @@ class AllocationManager:
         self, job: JobHandle, gone: LostNode, pending: PendingWatcher
     ) -> Allocated:
         """Wait for the node in the place of `gone`. Raises AllocationError, SchedulerError."""
-        had = self.allocated.instances
-        status, node = await wait_replacement(job, gone, had, pending)
+        status, node = await wait_replacement(job, gone, self.allocated.had, pending)
         self.allocated = AllocatedJob(self.setup, job, status, self._record, first=node)
         return self.allocated
 

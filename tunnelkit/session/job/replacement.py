@@ -25,7 +25,8 @@ async def wait_replacement(
 ) -> tuple[JobStatus, str]:
     """Return the job's status once another node runs in the place of `gone`, with its name.
 
-    had: the instances that the session has had, by name. pending: called with what it waits for.
+    had: the instances that the session had at first, by name. pending: called with what it waits
+    for.
     Raises AllocationError if the job ends, or nothing comes."""
     loop = asyncio.get_running_loop()
     try:
@@ -54,7 +55,7 @@ async def wait_replacement(
 def replacement_in(status: JobStatus, gone: LostNode, had: Mapping[str, str]) -> str | None:
     """Return the node that runs in the place of `gone`; None if there is none yet.
 
-    One of a name that the session has had is in that one's place."""
+    One of a name that the session had at first is in that one's place."""
     if status.state is not JobState.RUNNING:
         return None
     lost = {one.instance for one in status.lost}

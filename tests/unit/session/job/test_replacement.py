@@ -11,8 +11,11 @@ import pytest
 
 from tunnelkit.errors import AllocationError
 from tunnelkit.model import JobState, JobStatus, LostNode
+from tunnelkit.session.allocation.agent_setup import AgentSetup
+from tunnelkit.session.allocation.allocated import AllocatedJob
 from tunnelkit.session.job.job import JobHandle
 from tunnelkit.session.job.replacement import replacement_in, wait_replacement
+from tunnelkit.session.runtime.event_log import unrecorded
 
 GONE = LostNode("w-0", "a", "it was deleted")
 HAD = {"w-0": "a", "w-1": "b"}
@@ -42,6 +45,27 @@ def pending(why: str | None = None) -> JobStatus:
 )
 def test_what_is_in_its_place(now: JobStatus, node: str | None) -> None:
     assert replacement_in(now, GONE, HAD) == node
+
+
+def job_on(status: JobStatus) -> AllocatedJob:
+    setup, job = cast(AgentSetup, None), cast(JobHandle, SimpleNamespace(foreign=True))
+    return AllocatedJob(setup, job, status, unrecorded)
+
+
+def test_one_that_a_rollout_has_started_before_the_loss_is_in_its_place() -> None:
+    """As after an earlier loss, when each look at the job takes the nodes that it has."""
+    first = LostNode("d-x", "1", "it was deleted")
+    allocated = job_on(runs(("d-a", "2"), lost=(first,)))
+    assert allocated.lost_in(runs(("d-a", "2"), lost=(first,))) is None
+    both = runs(("d-a", "2"), ("d-b", "3"), lost=(first,))
+    allocated.now_has(both)
+    assert allocated.nodes == ("d-a", "d-b")
+    gone = LostNode("d-a", "2", "it is being deleted")
+    after = runs(("d-b", "3"), lost=(first, gone))
+    assert allocated.lost_in(after) == gone
+    allocated.now_has(after)
+    assert allocated.nodes == ("d-a", "d-b"), "what is lost is not left out unnoticed"
+    assert replacement_in(after, gone, allocated.had) == "d-b"
 
 
 class Job:
