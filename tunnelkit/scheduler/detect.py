@@ -82,7 +82,8 @@ def parse_detect(done: Completed) -> Detected:
             transient=True,
             hint="try again; `tk doctor` checks the login shell there",
         )
-    paths = dict(line.split(" ", 2)[1:] for line in lines if line.startswith("tk-found "))
+    found = (line.split(" ", 2) for line in lines if line.startswith("tk-found "))
+    paths = {words[1]: words[2] for words in found if len(words) == 3}
     dirs = {name: _dir(path) for name, path in paths.items()}
     history = _said(lines, "tk-history ").strip() == "True"
     if "sbatch" in paths and not ("qsub" in paths and "tk-silent slurm" in lines):

@@ -7,8 +7,9 @@ loaded in it; nothing of the user's is run.
 import json
 import os
 import shlex
-import subprocess
 from typing import Dict, Iterator, List, Tuple
+
+from tunnelkit.script_check.bounded import output_of
 
 #: What a script does: the kind and its words (simulate/script_steps.py has them all).
 Step = Tuple[str, List[str]]
@@ -72,17 +73,12 @@ def answers(steps: List[Step], imports: str, login: bool) -> Dict[str, object]:
     environ = dict(os.environ, TK_IMPORTS=imports)
     argv = ["bash", *(["-l"] if login else []), "-c", text]
     try:
-        done = subprocess.run(
-            argv,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=LIMIT_S,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        done = output_of(argv, limit_s=LIMIT_S, most_bytes=_MOST_BYTES, environ=environ)
+    except OSError as error:
         return {"problem": str(error)[:200]}
-    fields = done.stdout[:_MOST_BYTES].decode("utf-8", "replace").split("\0")
+    if done.problem:
+        return {"problem": done.problem}
+    fields = done.data.decode("utf-8", "replace").split("\0")
     rows = [fields[at : at + 4] for at in range(0, len(fields) - 4, 4)]
     return {"rows": [_row(*one) for one in rows]}
 

@@ -3,17 +3,18 @@
 import json
 import os
 import pkgutil
-import subprocess
 import sys
 import threading
 import time
 from typing import Callable, Dict, List
 
 from tunnelkit.script_check import environment, places
+from tunnelkit.script_check.bounded import output_of
 
 #: All of it. A file system that does not answer keeps its thread, not the rest.
 LIMIT_S = 35.0
 _ASK_S = 12
+_MOST_BYTES = 200000
 
 
 class Request:
@@ -79,19 +80,17 @@ def _start(name: str, ask: Callable[[], object], found: Dict[str, object]) -> th
 def refusal(request: Request, directory: str) -> Dict[str, object]:
     """Ask the scheduler, in the directory of the submission."""
     try:
-        done = subprocess.run(
+        done = output_of(
             request.argv,
-            input=request.stdin.encode("latin-1"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            limit_s=_ASK_S,
+            most_bytes=_MOST_BYTES,
+            stdin=request.stdin.encode("latin-1"),
             cwd=directory,
-            timeout=_ASK_S,
+            errors_too=True,
         )
-    except subprocess.TimeoutExpired:
-        return {"code": 124, "text": f"no answer within {_ASK_S} s"}
     except OSError as error:
         return {"code": 127, "text": str(error)}
-    return {"code": done.returncode, "text": done.stdout[:200000].decode("utf-8", "replace")}
+    return {"code": done.code, "text": done.problem or done.data.decode("utf-8", "replace")}
 
 
 def steps(request: Request, job: str) -> Dict[str, object]:
@@ -110,15 +109,9 @@ def _of_text(request: Request, imports: str, job: str) -> Dict[str, object]:
     words = request.steps[0][1]
     argv = [words[0], "-c", imports, "text", words[2], job]
     try:
-        done = subprocess.run(
-            argv,
-            input=request.text.encode("utf-8", "surrogatepass"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=job,
-            timeout=_ASK_S,
-        )
-        report = json.loads(done.stdout.decode("utf-8", "replace"))
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        text = request.text.encode("utf-8", "surrogatepass")
+        done = output_of(argv, limit_s=_ASK_S, most_bytes=_MOST_BYTES, stdin=text, cwd=job)
+        report = json.loads(done.data.decode("utf-8", "replace"))
+    except (OSError, ValueError) as error:
         return {"kind": "python", "step": 1, "code": 127, "text": str(error)[:200]}
     return {"kind": "python", "step": 1, "code": 0, "text": "", "report": report}

@@ -3,9 +3,9 @@ them. Nothing is written."""
 
 import os
 import shutil
-import subprocess
 from typing import Dict, List
 
+from tunnelkit.script_check.bounded import output_of
 from tunnelkit.script_check.environment import expanded
 
 _QUOTA_S = 8
@@ -90,13 +90,8 @@ def quota() -> Dict[str, object]:
     if not shutil.which("quota"):
         return {"text": "", "problem": "no quota command"}
     try:
-        done = subprocess.run(
-            ["quota", "-w", "-p"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=_QUOTA_S,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        done = output_of(["quota", "-w", "-p"], limit_s=_QUOTA_S, most_bytes=20000)
+    except OSError as error:
         return {"text": "", "problem": str(error)[:200]}
-    return {"text": done.stdout[:20000].decode("utf-8", "replace"), "problem": ""}
+    text = "" if done.problem else done.data.decode("utf-8", "replace")
+    return {"text": text, "problem": done.problem}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tunnelkit.diagnosis.evidence.json_fields import Fields
+from tunnelkit.diagnosis.evidence.json_fields import Fields, plain_text
 from tunnelkit.scheduler.script_options import ScriptOptions, ScriptRequest
 from tunnelkit.simulate.environment_checks import environment_findings
 from tunnelkit.simulate.finding import Finding, Level
@@ -16,6 +17,8 @@ _LONGEST = 200_000
 #: Shares of a file system from which it is nearly full, and full.
 _NEARLY, _FULL = 0.95, 0.995
 _MOST_ROWS = 100
+#: No file system has more room.
+_MOST_BYTES = float(1 << 70)
 _WORDS = {
     "missing": "is not there",
     "no-directory": "is no directory",
@@ -52,7 +55,7 @@ def long_text(data: Mapping[str, object], outer: str, name: str) -> str:
     """Return a text that may be longer than a line."""
     inner = data.get(outer)
     value = inner.get(name) if isinstance(inner, dict) else None
-    return value[:_LONGEST] if isinstance(value, str) else ""
+    return plain_text(value[:_LONGEST]) if isinstance(value, str) else ""
 
 
 def _refusals(data: Mapping[str, object], answer: Fields, asked: Asked) -> Iterator[Finding]:
@@ -85,7 +88,8 @@ def _directory(found: Fields, asked: Asked) -> Iterator[Finding]:
     else:
         words = _WORDS.get(state, "can't be used")
         level = Level.WARN if state == "closed" else Level.FAIL
-        yield Finding("directory", level, f"the working directory {path} {words}", f"mkdir -p {path}" if state == "missing" else "")  # fmt: skip  # noqa: E501
+        hint = f"mkdir -p {shlex.quote(path)}" if state == "missing" else ""
+        yield Finding("directory", level, f"the working directory {path} {words}", hint)
 
 
 def _outputs(answer: Fields, asked: Asked) -> Iterator[Finding]:
@@ -101,7 +105,7 @@ def _outputs(answer: Fields, asked: Asked) -> Iterator[Finding]:
         if asked.options is not None and asked.options.name == "slurm":
             end = ": Slurm would end the job at once without a word (0:53)"
         what = row.text("path") if state == "is-directory" else f"directory {directory}"
-        hint = f"mkdir -p {directory}, on the cluster" if state == "missing" else ""
+        hint = f"mkdir -p {shlex.quote(directory)}, on the cluster" if state == "missing" else ""
         yield Finding("output", Level.FAIL, f"output {what} {words}{end}", hint)
     if rows and well == len(rows):
         yield Finding("output", Level.OK, "output directory")
@@ -127,10 +131,12 @@ def _programs(answer: Fields, asked: Asked) -> Iterator[Finding]:
     lines = dict(reversed(asked.needs.programs))
     for row in answer.rows("programs", _MOST_ROWS):
         path, state = row.text("path"), row.text("is")
-        line = lines.get(path, 0)
+        line = lines.get(path)
+        if line is None:
+            continue  # nobody asked for it
         if state == "not-executable":
             text = f"{path} (line {line}) is not executable"
-            yield Finding("program", Level.FAIL, text, f"chmod +x {path}", line)
+            yield Finding("program", Level.FAIL, text, f"chmod +x {shlex.quote(path)}", line)
         elif state != "ok":
             text = f"{path} (line {line}) {_WORDS.get(state, 'can not be used')}"
             yield Finding("program", Level.WARN, text, "unless the script makes it", line)
@@ -138,8 +144,8 @@ def _programs(answer: Fields, asked: Asked) -> Iterator[Finding]:
 
 def _rooms(answer: Fields) -> Iterator[Finding]:
     for row in answer.rows("rooms", _MOST_ROWS):
-        used, inodes = row.number("used"), row.number("inodes")
-        path, free = row.text("path"), human_bytes(row.number("free_bytes"))
+        used, inodes = min(row.number("used"), 1.0), min(row.number("inodes"), 1.0)
+        path, free = row.text("path"), human_bytes(min(row.number("free_bytes"), _MOST_BYTES))
         if used >= _NEARLY:
             level = Level.FAIL if used >= _FULL else Level.WARN
             yield Finding("room", level, f"{path}: the file system is {used:.0%} full, {free} free")

@@ -11,6 +11,8 @@ from tunnelkit.simulate.finding import Finding, Level
 from tunnelkit.simulate.script_steps import ScriptNeeds, Step
 
 _MOST_ROWS, _MOST_NAMES = 200, 6
+#: The kind of row that answers a kind of step.
+_ROW_OF = {"module": "module", "cd": "cd", "venv": "into", "conda": "into", "python": "python"}
 
 
 def environment_findings(answer: Fields, needs: ScriptNeeds, directory: str) -> Iterator[Finding]:
@@ -48,6 +50,8 @@ class _Reader:
             if step is None:
                 continue
             kind = row.text("kind")
+            if kind != _ROW_OF.get(step.kind):
+                continue  # no answer to what was asked
             if kind == "module":
                 yield from self._module(row, step, there.get(number, ""))
             elif kind == "cd" and row.whole("code"):

@@ -30,7 +30,7 @@ class Fields:
     def text(self, name: str) -> str:
         """Return a text, cut where it is too long."""
         value = self._value.get(name)
-        return value[:_LONGEST] if isinstance(value, str) else ""
+        return plain_text(value[:_LONGEST]) if isinstance(value, str) else ""
 
     def flag(self, name: str) -> bool:
         """Return true if it is `true`."""
@@ -78,7 +78,16 @@ class Fields:
         """Return an object of texts."""
         value = self._value.get(name)
         pairs = list(value.items())[:64] if isinstance(value, dict) else []
-        return {str(key)[:64]: one[:_LONGEST] for key, one in pairs if isinstance(one, str)}
+        return {
+            plain_text(str(key)[:64]): plain_text(one[:_LONGEST])
+            for key, one in pairs
+            if isinstance(one, str)
+        }
+
+
+def plain_text(text: str) -> str:
+    """Return a text of JSON without the lone surrogates that no file or terminal takes."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def number(value: object) -> float | None:

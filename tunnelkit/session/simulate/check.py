@@ -146,9 +146,9 @@ async def _ask(host: CheckHost, request: Mapping[str, object]) -> Mapping[str, o
     data = script_check_zip.build().data
     argv = running(host.settings.cluster.python, "-c", [_BOOT, str(len(data)), mark])
     done = await host.run(Command(tuple(argv), data + json.dumps(request).encode()))
-    _, _, rest = done.text[-_MOST_ANSWER:].rpartition(f"\n{mark} ")
+    _, _, rest = done.stdout[-_MOST_ANSWER:].rpartition(f"\n{mark} ".encode())
     try:
-        answer = json.loads(rest.partition("\n")[0])
+        answer = json.loads(rest.partition(b"\n")[0].decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict):
