@@ -11,10 +11,13 @@ from tunnelkit.scheduler.quotas import parse_quotas
 from tunnelkit.scheduler.sections import Section
 
 _DF = re.compile(r"(.*?) +([0-9]{1,18}) +([0-9]{1,18}) +([0-9]{1,18}) +([0-9]{1,3})% +(/.*)")
-# $@: paths; of one that is not there the nearest that is.
+# $@: paths; of one that is not there the nearest that is. What is neither file nor directory
+# (a fifo would keep df) is left for the directory that it is in.
 _ROOMS = r"""
 for path; do
-  while [ "$path" ] && [ ! -e "$path" ]; do path=${path%/*}; done
+  while [ "$path" ] && [ ! -d "$path" ] && [ ! -f "$path" ]; do
+    case $path in */*) path=${path%/*} ;; *) path= ;; esac
+  done
   [ "$path" ] || continue
   printf "tk-room %s\n" "$path"
   df -P -k -- "$path" | tail -n 1
@@ -24,17 +27,18 @@ done 2>/dev/null
 """
 # A file server may be asked, so each has a limit. Lustre's quotas are asked for by mount.
 _QUOTAS = r"""
+ask() { timeout "$@" 2>/dev/null | head -c 16384; }
 if command -v quota >/dev/null; then
-  timeout 4 quota -wv 2>/dev/null
-  timeout 3 quota -wvg 2>/dev/null
+  ask 4 quota -wv
+  ask 3 quota -wvg
 fi
 command -v lfs >/dev/null || exit 0
 for path; do
-  [ -e "$path" ] && [ "$(stat -f -c %T -- "$path" 2>/dev/null)" = lustre ] || continue
-  timeout 3 lfs quota -u "$(id -un)" "$path" 2>/dev/null
-  timeout 3 lfs quota -g "$(id -gn)" "$path" 2>/dev/null
-  project=$(timeout 2 lfs project -d "$path" 2>/dev/null | awk '{ print $1; exit }')
-  [ "${project:-0}" = 0 ] || timeout 3 lfs quota -p "$project" "$path" 2>/dev/null
+  [ -e "$path" ] && [ "$(ask 2 stat -f -c %T -- "$path")" = lustre ] || continue
+  ask 3 lfs quota -u "$(id -un)" "$path"
+  ask 3 lfs quota -g "$(id -gn)" "$path"
+  project=$(ask 2 lfs project -d "$path" | awk '{ print $1; exit }')
+  [ "${project:-0}" = 0 ] || ask 3 lfs quota -p "$project" "$path"
 done
 :
 """

@@ -7,16 +7,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Begins a script. $1: the mark. `section NAME COMMAND...` runs a command for 10 s at most; its
-#: stderr follows its stdout.
+#: Begins a script. $1: the mark. `bounded COMMAND...` runs a command for 10 s at most, its stderr
+#: after its stdout, returns its exit code, and ends one that prints more than any answer has.
+#: `section NAME COMMAND...` is the same between marks. `plain FILE`: it is a regular file, and
+#: none of the kernel's, which may have no end.
 PREAMBLE = r"""
 mark=$1
 shift
+bounded() {
+  { code=$( {
+    { timeout 10 "$@" 2>&1 </dev/null 3>&- 4>&-; echo "$?" >&3; } | head -c 33554432 >&4 3>&-
+  } 3>&1 ); } 4>&1
+  return "${code:-1}"
+}
+plain() {
+  case $(timeout 5 readlink -f -- "$1") in /proc/* | /sys/*) return 1 ;; esac
+  timeout 5 test -f "$1"
+}
 section() {
   name=$1
   shift
   printf '\n%s %s\n' "$mark" "$name"
-  timeout 10 "$@" 2>&1 </dev/null
+  bounded "$@"
   printf '\n%s-code %s\n' "$mark" "$?"
 }
 """

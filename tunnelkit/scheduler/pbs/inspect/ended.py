@@ -32,9 +32,13 @@ log() {
 show() {
   path=$2
   [ "$1" != stdout ] || directory=${path%/*}
-  [ ! -f "$path" ] || tails=$tails$(timeout 5 tail -c 65536 -- "$path" 2>/dev/null)
-  section "$1" sh -c 'stat -L -c "%n|%s|%Y" -- "$1" && [ -f "$1" ] && tail -c 65536 -- "$1"' \
-    sh "$path"
+  kind=
+  plain "$path" && kind=plain &&
+    tails=$tails$(timeout 5 tail -c 65536 -- "$path" 2>/dev/null | head -c 65536)
+  section "$1" sh -c 'found=$(stat -L -c "|%s|%Y" -- "$1") && [ "$2" ] || exit
+printf %s "$1" | tr "\n" "?"
+echo "$found"
+tail -c 65536 -- "$1"' sh "$path" "$kind"
 }
 known=$(attribute Output_Path)
 if [ "$log_given" ] || { [ -z "$known" ] && [ "$log_out" ]; }; then
@@ -94,7 +98,7 @@ def _log(section: Section) -> LogView | None:
     match = _HEAD.fullmatch(head)
     if section.code != 0 or not match:
         return None
-    return LogView(match[1], text, int(match[2]), float(match[3]))
+    return LogView(match[1], text[: 2 * 65_536], int(match[2]), float(match[3]))
 
 
 def _whole(record: JobRecord) -> StepView:

@@ -39,7 +39,7 @@ PATH=${2:+$2:}$PATH
 export TZ=UTC0
 section now date +%s
 ask() {
-  record=$(timeout 10 qstat "$@" 2>&1 </dev/null)
+  record=$(bounded qstat "$@")
   code=$?
 }
 ask $5 -f "$id"

@@ -35,7 +35,7 @@ _LOG_NAMES = ("out", "err")
 # read, and a quota may have been the cause. A path in a log is only ever an argument of df.
 SCRIPT = rf"""
 tab=$(printf '\037')
-rows=$(timeout 10 sacct -D -P --noheader --delimiter="$tab" -j "$id" -o '{FIELDS}' 2>&1 </dev/null)
+rows=$(bounded sacct -D -P --noheader --delimiter="$tab" -j "$id" -o '{FIELDS}')
 code=$?
 printf '\n%s steps\n%.200000s\n%s-code %s\n' "$mark" "$rows" "$mark" "$code"
 uids=$(printf '%s\n' "$rows" | sed -n 's/.*CANCELLED by \([0-9][0-9]*\).*/\1/p' |
@@ -71,17 +71,21 @@ if [ -z "$out" ]; then
 fi
 [ "$err" != "$out" ] || err=
 log() {{
-  [ -z "$2" ] || section "log-$1" sh -c 'printf "%s\n" "$1"
-if [ -f "$1" ]; then
+  [ "$2" ] || return
+  kind=
+  ! plain "$2" || kind=plain
+  section "log-$1" sh -c 'printf %s "$1" | tr "\n" "?"
+echo
+if [ "$2" ]; then
   stat -L -c "tk-file %s %Y" -- "$1" && tail -c {LOG_BYTES} -- "$1"
 elif [ -e "$1" ]; then echo tk-other
 elif [ -d "${{1%/*}}" ]; then echo tk-absent
-else echo tk-no-directory; fi' sh "$2"
+else echo tk-no-directory; fi' sh "$2" "$kind"
 }}
 log out "$out"
 log err "$err"
 tails=$(for path in "$out" "$err"; do
-  [ ! -f "$path" ] || timeout 5 tail -c {LOG_BYTES} -- "$path"
+  ! plain "$path" || timeout 5 tail -c {LOG_BYTES} -- "$path" | head -c {LOG_BYTES}
 done 2>/dev/null)
 {rooms.OF_LOG}
 rooms "$named" "$directory" "${{out%/*}}" "$HOME"
@@ -152,6 +156,7 @@ def _logs(sections: Mapping[str, Section]) -> list[LogView]:
         size = int(match[1])
         if size > LOG_BYTES:
             text = text.partition("\n")[2] or text
+        text = text[: 2 * LOG_BYTES]  # of one that grew
         problem = "" if section.code == 0 else section.failure
         found.append(LogView(path, text, size, float(match[2]), problem))
     return found

@@ -29,12 +29,16 @@ PATH=${2:+$2:}$PATH
 unset SQUEUE_PARTITION SQUEUE_ACCOUNT SQUEUE_QOS SQUEUE_LICENSES SQUEUE_NAMES SQUEUE_USERS
 export SLURM_TIME_FORMAT=%s
 section now date +%s
-record=$(timeout 10 scontrol show job -d -o "$id" 2>&1 </dev/null)
+record=$(bounded scontrol show job -d -o "$id")
 code=$?
 printf '\n%s job\n%s\n%s-code %s\n' "$mark" "$record" "$mark" "$code"
+# The shell takes time by the square of the length for a field that is not there.
+short=$record
+[ "${#record}" -lt 16384 ] ||
+  short=$(printf %s "$record" | head -c 4096; printf %s "$record" | tail -c 4096)
 field() {
-  value=${record#*" $1="}
-  [ "$value" = "$record" ] && value= || value=${value%%" "*}
+  value=${short#*" $1="}
+  [ "$value" = "$short" ] && value= || value=${value%%" "*}
 }
 field JobState
 state=$value

@@ -36,7 +36,7 @@ fields='NodeList:0|,StateLong:0|,CPUsState:0|,Memory:0|,AllocMem:0|,Gres:0|,Gres
 fields="$fields,Features:0|,User:0|,Timestamp:0|,Reason:0|"
 section nodes sh -c "$once" sh sinfo -N -h -O "$fields"
 section queue squeue -h -t PD,R,CF,CG,S -o '%t|%i|%u|%P|%Q|%S|%e|%C|%Y|%N|%r'
-partitions=$(timeout 10 scontrol show partition -o 2>&1 </dev/null)
+partitions=$(bounded scontrol show partition -o)
 code=$?
 printf '\n%s partitions\n%s\n%s-code %s\n' "$mark" "$partitions" "$mark" "$code"
 section windows scontrol show reservation -o
