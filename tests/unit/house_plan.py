@@ -142,6 +142,7 @@ FOLDERS = {
         "names",
         "slurm pbs kube",
         "factory",
+        "first_question",
     ),
     "mirror": (
         "api",

@@ -21,24 +21,31 @@ USUAL_DIRS = (
     "/opt/pbs/bin", "/opt/torque/bin", "/usr/local/torque/bin", "/usr/local/bin",
 )  # fmt: skip
 
-# $1: directories after the PATH. Each line of the answer starts with a marker, as banners may
-# come before. Torque prints its version on stderr, OpenPBS on stdout.
-_SCRIPT = r"""
+#: sh code. $1: directories after the PATH. $2: not empty: Slurm's version does not matter. Each
+#: line of the answer starts with a marker, as banners may come before. Torque prints its version on
+#: stderr, OpenPBS on stdout. Sets $kind as `parse_detect` will find it.
+DETECT_SCRIPT = r"""
 PATH=$PATH${1:+:$1}
 conf=${PBS_CONF_FILE:-/etc/pbs.conf}
 [ -r "$conf" ] && PATH=$PATH:$(sed -n 's,^ *PBS_EXEC=\([^ ]*\).*,\1/bin,p' "$conf" | tail -n 1)
 for c in sbatch squeue scancel srun sacct qsub qstat qselect qdel; do
   p=$(command -v "$c" 2>/dev/null) && printf 'tk-found %s %s\n' "$c" "$p"
 done
-command -v sbatch >/dev/null 2>&1 && sbatch --version 2>&1 </dev/null | sed 's/^/tk-sbatch /'
+kind=none
+if command -v sbatch >/dev/null 2>&1; then
+  kind=slurm
+  [ "$2" ] || sbatch --version 2>&1 </dev/null | sed 's/^/tk-sbatch /'
+fi
 if command -v qstat >/dev/null 2>&1; then
   v=$(qstat --version 2>&1 </dev/null)
   printf '%s\n' "$v" | sed 's/^/tk-qstat /'
   case $v in *pbs_version*|*Version:*)
     qstat -B -f 2>/dev/null </dev/null | sed -n 's/^ *job_history_enable = /tk-history /p'
-    command -v sbatch >/dev/null 2>&1 && ! timeout 10 sinfo -h >/dev/null 2>&1 </dev/null &&
+    [ "$kind" = slurm ] && ! timeout 10 sinfo -h >/dev/null 2>&1 </dev/null &&
+      command -v qsub >/dev/null 2>&1 && kind=none &&
       echo tk-silent slurm;;
   esac
+  [ "$kind" = slurm ] || case $v in *pbs_version*) kind=pbs ;; *Version:*) kind=torque ;; esac
 fi
 echo tk-done
 """
@@ -46,7 +53,7 @@ echo tk-done
 
 def detect(dirs: Sequence[str] = USUAL_DIRS) -> Command:
     """Return the command for `parse_detect`. dirs: searched besides the login host's PATH."""
-    return Command(("sh", "-c", _SCRIPT, "sh", ":".join(dirs)))
+    return Command(("sh", "-c", DETECT_SCRIPT, "sh", ":".join(dirs)))
 
 
 DETECT = detect()

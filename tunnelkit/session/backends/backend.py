@@ -10,6 +10,7 @@ from tunnelkit.config.schema import Settings
 from tunnelkit.link.base import Link, LinkKind, LinkSetup
 from tunnelkit.model import Completed
 from tunnelkit.scheduler.base import Command, Scheduler
+from tunnelkit.scheduler.inspector import JobInspector
 from tunnelkit.session.agent.install import Installed
 from tunnelkit.session.agent.routes import Route
 from tunnelkit.session.doctor.check import Check
@@ -39,6 +40,13 @@ class AgentAddress:
     is_ours: bool = True
 
 
+#: Makes a question in the words of a scheduler; called with the link's name, too.
+Question = Callable[[JobInspector, str], Sequence[str]]
+AskFirst = Callable[
+    [Link, Settings, Question], Awaitable[tuple[Scheduler | None, Completed | None]]
+]
+
+
 @dataclass(frozen=True)
 class Backend:
     """One sort of cluster. `registry.choose` is the only place that picks one.
@@ -47,7 +55,9 @@ class Backend:
     first that suits this computer. schedulers: its values of `[cluster] scheduler`.
     detect: returns the name of the cluster's scheduler, "none" if it has none.
     find_scheduler: returns the scheduler's adapter, None if there is none; raises SchedulerError,
-    ConnectionFailed. routes: returns the routes to an agent in a job, in the order of the attempts.
+    ConnectionFailed. ask_first: does the same with a question, asked in the same command; it
+    returns the answer, too: None if it was not asked.
+    routes: returns the routes to an agent in a job, in the order of the attempts.
     serve_words: returns the words after `agent` with which a job starts the agent.
     checks: returns the checks of `tk doctor`.
 
@@ -81,6 +91,7 @@ class Backend:
     job_body: Callable[[Settings, str], str] | None = None
     ask_api: Callable[[Link, Command], Awaitable[Completed]] | None = None
     leave: Callable[[AgentAddress], Awaitable[None]] | None = None
+    ask_first: AskFirst | None = None
 
     def make_link(self, settings: Settings, setup: LinkSetup) -> Link:
         """Return the link that the settings choose, not open yet. Raises as `LinkKind.make`."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
+
 from tunnelkit.config.schema import Settings
 from tunnelkit.link.base import Link
 from tunnelkit.link.factory import SSH_LINKS
+from tunnelkit.model import Completed
 from tunnelkit.scheduler.base import Scheduler
 from tunnelkit.scheduler.detect import DETECT, Detected, parse_detect
 from tunnelkit.scheduler.factory import SCHEDULERS, adapter
@@ -17,8 +20,11 @@ from tunnelkit.session.agent.routes import (
     SchedulerRoute,
     invitation,
 )
-from tunnelkit.session.backends.backend import AgentAddress, Backend
+from tunnelkit.session.backends.backend import AgentAddress, Backend, Question
 from tunnelkit.session.doctor.check import Check
+
+#: Detection and six commands of the scheduler, 10 s at most each.
+_FIRST_S = 90.0
 
 
 async def _detect(link: Link) -> Detected:
@@ -35,6 +41,24 @@ async def _find_scheduler(link: Link, settings: Settings) -> Scheduler | None:
         return None
     found = await _detect(link)
     return adapter(wanted, found, link.name, requeues=settings.allocation.requeue)
+
+
+async def _ask_first(
+    link: Link, settings: Settings, question: Question
+) -> tuple[Scheduler | None, Completed | None]:
+    from tunnelkit.scheduler.first_question import first_question, parse_first
+
+    wanted = settings.cluster.scheduler
+    if wanted == "none":
+        return None, None
+    mark = f"tk-{secrets.token_hex(8)}"
+    command = first_question(wanted, mark, lambda one: question(one, link.name))
+    done = await link.run(command.argv, timeout_s=_FIRST_S)
+    answer = parse_first(done, mark)
+    requeues = settings.allocation.requeue
+    scheduler = adapter(wanted, answer.detected, link.name, requeues=requeues)
+    known = scheduler is not None and scheduler.name == answer.kind
+    return scheduler, answer.done if known and answer.done.stdout.strip() else None
 
 
 def _routes(to: AgentAddress) -> list[Route]:
@@ -77,6 +101,7 @@ SSH = Backend(
     schedulers=tuple(kind.name for kind in SCHEDULERS),
     detect=_scheduler_name,
     find_scheduler=_find_scheduler,
+    ask_first=_ask_first,
     routes=_routes,
     serve_words=_serve_words,
     checks=_checks,

@@ -10,26 +10,37 @@ from pathlib import Path
 
 from tunnelkit.config.schema import Settings
 from tunnelkit.link.base import Link, LinkSetup, Prompter
+from tunnelkit.model import Completed
 from tunnelkit.scheduler.base import Scheduler
+from tunnelkit.session.backends.backend import Question
 from tunnelkit.session.backends.registry import choose
 
 
 @dataclass(frozen=True)
 class OwnLink:
-    """An open link, and the scheduler of its host; None if it has none."""
+    """An open link, and the scheduler of its host; None if it has none.
+
+    answer: to the question that came with the connection; None if it was not asked."""
 
     link: Link
     scheduler: Scheduler | None
+    answer: Completed | None = None
 
 
 @asynccontextmanager
-async def own_link(settings: Settings, prompter: Prompter | None) -> AsyncIterator[OwnLink]:
-    """Connect without a session. Raises ConnectionFailed, HostKeyError, SchedulerError."""
+async def own_link(
+    settings: Settings, prompter: Prompter | None, question: Question | None = None
+) -> AsyncIterator[OwnLink]:
+    """Connect without a session. question: asked together with the detection of the scheduler,
+    where the backend can. Raises ConnectionFailed, HostKeyError, SchedulerError."""
     backend = choose(settings)
     with tempfile.TemporaryDirectory(prefix="tk-") as directory:
         link = backend.make_link(settings, LinkSetup(Path(directory), prompter))
         try:
             await link.open()
-            yield OwnLink(link, await backend.find_scheduler(link, settings))
+            if question is not None and backend.ask_first is not None:
+                yield OwnLink(link, *await backend.ask_first(link, settings, question))
+            else:
+                yield OwnLink(link, await backend.find_scheduler(link, settings))
         finally:
             await link.close()

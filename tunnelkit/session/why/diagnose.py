@@ -17,9 +17,9 @@ from tunnelkit.diagnosis.evidence.window import NodeWindow
 from tunnelkit.diagnosis.verdict import Diagnosis, Stage
 from tunnelkit.errors import SchedulerError
 from tunnelkit.model import JobState
-from tunnelkit.scheduler.inspector import NO_HINT, Inspection, LogHint
-from tunnelkit.session.job.log_paths import recall_log_paths, remember_job_logs
-from tunnelkit.session.why.sources import WhySources
+from tunnelkit.scheduler.inspector import Inspection
+from tunnelkit.session.job.log_paths import remember_job_logs
+from tunnelkit.session.why.sources import WhySources, hint_for
 
 #: Seconds for which a running job is sampled.
 SAMPLE_S = 10
@@ -35,10 +35,7 @@ async def diagnose(
     Raises SchedulerError, ConnectionFailed, UsageError."""
     if job_id is None:
         job_id = await newest_job(sources)
-    mark = f"tk-{secrets.token_hex(8)}"
-    hint = LogHint(log, given=True) if log else _seen(sources, job_id)
-    done = await sources.run(sources.inspector.inspect(job_id, mark, sources.directory, hint))
-    found = sources.inspector.parse(done, job_id, mark)
+    found = await _inspected(sources, job_id, log)
     if found.job is not None:
         remember_job_logs(sources.cluster, found.job, time.time())
     windows: tuple[NodeWindow, ...] = ()
@@ -56,9 +53,14 @@ async def diagnose(
     return judge(found, job_id, windows)
 
 
-def _seen(sources: WhySources, job_id: str) -> LogHint:
-    known = recall_log_paths(sources.cluster, job_id)
-    return NO_HINT if known is None else LogHint(known.stdout, known.stderr)
+async def _inspected(sources: WhySources, job_id: str, log: str) -> Inspection:
+    first = sources.first
+    if first is not None and first.job_id == job_id and first.done is not None:
+        return sources.inspector.parse(first.done, job_id, first.mark)
+    mark = f"tk-{secrets.token_hex(8)}"
+    hint = hint_for(sources.cluster, job_id, log)
+    done = await sources.run(sources.inspector.inspect(job_id, mark, sources.directory, hint))
+    return sources.inspector.parse(done, job_id, mark)
 
 
 async def _begun(sources: WhySources, job_id: str) -> dict[str, list[int]]:
@@ -90,7 +92,11 @@ async def _stacks(
 
 async def newest_job(sources: WhySources) -> str:
     """Return the id of the user's newest job. Raises SchedulerError."""
-    found = sources.inspector.parse_newest(await sources.run(sources.inspector.newest()))
+    first = sources.first
+    done = first.done if first is not None and first.job_id is None else None
+    if done is None:
+        done = await sources.run(sources.inspector.newest())
+    found = sources.inspector.parse_newest(done)
     if found is None:
         raise SchedulerError(
             f"you have no job on {sources.cluster}",

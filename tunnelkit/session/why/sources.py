@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tunnelkit.config.schema import Settings
 from tunnelkit.diagnosis.evidence.stacks import StackView
@@ -12,14 +13,26 @@ from tunnelkit.errors import SchedulerError
 from tunnelkit.link.base import Link, Prompter
 from tunnelkit.model import Completed
 from tunnelkit.scheduler.base import Command, Scheduler
-from tunnelkit.scheduler.inspector import JobInspector
+from tunnelkit.scheduler.inspector import NO_HINT, JobInspector, LogHint
 from tunnelkit.session.agent.find_python import DEFAULT
 from tunnelkit.session.allocation.manager import AllocationManager
+from tunnelkit.session.backends.backend import Question
 from tunnelkit.session.connection.own_link import own_link
+from tunnelkit.session.job.log_paths import recall_log_paths
 from tunnelkit.session.why.running import Enter, by_scheduler
 
 #: One command: six of the scheduler, 10 s at most each.
 _LIMIT_S = 75.0
+
+
+@dataclass(frozen=True)
+class FirstAsked:
+    """The first question of a diagnosis, sent with the connection: about `job_id`, or (None) for
+    the newest job. mark: of the answer's sections. done: the answer; None if it was not asked."""
+
+    job_id: str | None
+    mark: str
+    done: Completed | None = None
 
 
 @dataclass(frozen=True)
@@ -28,7 +41,8 @@ class WhySources:
 
     directory: `[cluster] directory`, which has the black boxes; "" if they do not matter.
     enter: the way into running jobs; None if there is none. python: `[cluster] python`.
-    debugged: asks the session's debuggees where a job's processes are."""
+    debugged: asks the session's debuggees where a job's processes are. first: what was asked
+    already."""
 
     run: Callable[[Sequence[str]], Awaitable[Completed]]
     inspector: JobInspector
@@ -37,6 +51,7 @@ class WhySources:
     enter: Enter | None = None
     python: str = DEFAULT
     debugged: Callable[[str], Awaitable[tuple[StackView, ...]]] | None = None
+    first: FirstAsked | None = None
 
 
 @dataclass(frozen=True)
@@ -46,16 +61,20 @@ class OwnCluster:
     link: Link
     scheduler: Scheduler
     inspector: JobInspector
+    answer: Completed | None = None
 
 
 @asynccontextmanager
-async def own_cluster(settings: Settings, prompter: Prompter | None) -> AsyncIterator[OwnCluster]:
-    """Connect without a session. Raises ConnectionFailed, HostKeyError, SchedulerError."""
-    async with own_link(settings, prompter) as own:
+async def own_cluster(
+    settings: Settings, prompter: Prompter | None, question: Question | None = None
+) -> AsyncIterator[OwnCluster]:
+    """Connect without a session. question: see `own_link`. Raises ConnectionFailed, HostKeyError,
+    SchedulerError."""
+    async with own_link(settings, prompter, question) as own:
         inspector = None if own.scheduler is None else own.scheduler.inspector()
         if own.scheduler is None or inspector is None:
             raise no_inspector(own.link.name)
-        yield OwnCluster(own.link, own.scheduler, inspector)
+        yield OwnCluster(own.link, own.scheduler, inspector, own.answer)
 
 
 @asynccontextmanager
@@ -63,6 +82,32 @@ async def own_sources(settings: Settings, prompter: Prompter | None) -> AsyncIte
     """Connect without a session. Raises as `own_cluster`."""
     async with own_cluster(settings, prompter) as found:
         yield sources_by(found, settings)
+
+
+@asynccontextmanager
+async def asking_sources(
+    settings: Settings, prompter: Prompter | None, job_id: str | None, log: str = ""
+) -> AsyncIterator[WhySources]:
+    """Connect without a session, and ask in the same command what one `diagnose` with this job and
+    log will ask first. Raises as `own_cluster`."""
+    first = FirstAsked(job_id, f"tk-{secrets.token_hex(8)}")
+
+    def question(inspector: JobInspector, cluster: str) -> Sequence[str]:
+        if job_id is None:
+            return inspector.newest()
+        hint = hint_for(cluster, job_id, log)
+        return inspector.inspect(job_id, first.mark, settings.cluster.directory, hint)
+
+    async with own_cluster(settings, prompter, question) as found:
+        yield replace(sources_by(found, settings), first=replace(first, done=found.answer))
+
+
+def hint_for(cluster: str, job_id: str, log: str) -> LogHint:
+    """Return where an ended job's log may be: as the user says, or as tk has seen it."""
+    if log:
+        return LogHint(log, given=True)
+    known = recall_log_paths(cluster, job_id)
+    return NO_HINT if known is None else LogHint(known.stdout, known.stderr)
 
 
 def sources_by(found: OwnCluster, settings: Settings) -> WhySources:

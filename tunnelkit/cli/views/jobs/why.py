@@ -77,7 +77,7 @@ async def _ask(options: WhyOptions) -> DiagnosisInfo:
     from tunnelkit.session.runtime import control_client
     from tunnelkit.session.runtime.control_calls import Why
     from tunnelkit.session.why.diagnose import diagnose
-    from tunnelkit.session.why.sources import own_sources
+    from tunnelkit.session.why.sources import asking_sources
 
     what = f"a running job is sampled for {options.sample_s} s"
     other = options.profile is not None or options.login is not None
@@ -88,7 +88,7 @@ async def _ask(options: WhyOptions) -> DiagnosisInfo:
                     Why(job=options.job, sample=options.sample_s, log=options.log)
                 )
     chosen = settings(profile=options.profile, cluster__login=options.login)
-    async with own_sources(chosen, prompter()) as sources:
+    async with asking_sources(chosen, prompter(), options.job, options.log) as sources:
         # Not before: the connection may ask for a password.
         with asking(what):
             found = await diagnose(sources, options.job, sample_s=options.sample_s, log=options.log)
