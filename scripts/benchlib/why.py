@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from functools import partial
+from pathlib import Path
 
 from benchlib.measure import Series, interleaved, timed
 from benchlib.rig import NODE, Rig, rig, wait_until
@@ -20,6 +22,27 @@ BY_TK, BY_LOGIN, BY_HAND, SEFF = (
     "seff over ssh",
 )
 WAITING, FAILED, RUNNING = "waiting, s", "failed, s", "running, 1 s of samples, s"
+REPLAYED_S = "5,000 nodes, 20,000 waiting jobs replayed, s of CPU (bar 0.3)"
+REPLAYED_MB = "5,000 nodes, 20,000 waiting jobs replayed, MB more (bar 100)"
+BY_RULES = "tk why's parsers and rules"
+# The rules are imported by the first, small diagnosis.
+_REPLAY = """
+import resource, time
+from tests.unit.diagnosis.waiting.large_cluster import MARK, answer
+from tunnelkit.model import Completed
+from tunnelkit.scheduler.slurm.inspect.inspector import SlurmInspector
+from tunnelkit.session.why.diagnose import judge
+def diagnose(text):
+    found = SlurmInspector().parse(Completed(0, text, b""), "900000", MARK)
+    return judge(found, "900000").verdicts
+def peak_kb():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+diagnose(answer(50, 200, 150).encode())
+text = answer(5_000, 20_000, 15_000).encode()
+before_kb, begun_s = peak_kb(), time.process_time()
+assert [one.code for one in diagnose(text)] == ["fragmented"]
+print(time.process_time() - begun_s, (peak_kb() - before_kb) / 1000)
+"""
 _FAILS = "echo epoch 1; python3 -c \"{}['label']\""
 
 
@@ -31,7 +54,23 @@ def run(rounds: int, rtts: tuple[float, ...]) -> tuple[dict[str, dict[str, Serie
         with rig(rtt or None) as one:
             for name, ways in _at(one, rounds, notes).items():
                 found[f"{name}, RTT {rtt:g} ms"] = ways
+    found |= _replayed(rounds)
     return found, list(dict.fromkeys(notes))
+
+
+def _replayed(rounds: int) -> dict[str, dict[str, Series]]:
+    """Measure the reading and judging of a large cluster's recorded answer, a process each time."""
+    seconds, memory = Series(), Series()
+    root = Path(__file__).resolve().parents[2]
+    for _ in range(rounds):
+        done = subprocess.run(
+            [sys.executable, "-c", _REPLAY], cwd=root, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, check=True, timeout=120,
+        )  # fmt: skip
+        cpu_s, more_mb = done.stdout.split()
+        seconds.values.append(float(cpu_s))
+        memory.values.append(float(more_mb))
+    return {REPLAYED_S: {BY_RULES: seconds}, REPLAYED_MB: {BY_RULES: memory}}
 
 
 def _at(one: Rig, rounds: int, notes: list[str]) -> dict[str, dict[str, Series]]:
@@ -87,10 +126,6 @@ def _ways(one: Rig, job: str, hand: str, notes: list[str]) -> dict[str, partial[
         )
     if shutil.which("nvitop") is None or shutil.which("nvidia-smi") is None:
         notes.append("- nvitop: skipped, it needs NVML, which this machine has not")
-    notes.append(
-        "- 5,000 nodes and 20,000 waiting jobs, replayed: "
-        "pytest tests/unit/diagnosis/waiting/test_large_cluster.py"
-    )
     notes.append("- by hand a stack needs py-spy on the node; ps stands for it here")
     return ways
 
