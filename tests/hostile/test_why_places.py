@@ -30,7 +30,9 @@ def login(request: pytest.FixtureRequest, tmp_path: Path) -> WhyLogin:
     return (slurm_login if request.param == "slurm" else pbs_login)(tmp_path)
 
 
-def told(login: WhyLogin, hint: LogHint = NO_HINT, within_s: float = 5.0) -> tuple[Diagnosis, str]:
+def diagnosed(
+    login: WhyLogin, hint: LogHint = NO_HINT, within_s: float = 5.0
+) -> tuple[Diagnosis, str]:
     """The diagnosis, and its text for people: bounded, in time, and nothing of it raw."""
     begun_s = time.monotonic()
     found = login.ask(hint)
@@ -45,7 +47,7 @@ def told(login: WhyLogin, hint: LogHint = NO_HINT, within_s: float = 5.0) -> tup
 
 
 def problem(login: WhyLogin, hint: LogHint = NO_HINT) -> str:
-    return " ".join(told(login, hint)[0].not_asked)
+    return " ".join(diagnosed(login, hint)[0].not_asked)
 
 
 # -- what stands at the log's path ----------------------------------------------
@@ -75,10 +77,10 @@ def test_a_link_and_places_of_the_kernel(login: WhyLogin) -> None:
     (login.home / "real").write_text(TRACEBACK)
     (login.home / "log").symlink_to("real")
     login.logs_to(str(login.home / "log"))
-    assert told(login)[0].verdicts[0].code == "exception"
+    assert diagnosed(login)[0].verdicts[0].code == "exception"
     for path in ("/proc/self/mem", "/proc/self/environ", "/proc/self/fd/0", "/proc/self/pagemap"):
         login.logs_to(path)
-        assert told(login)[0].verdicts[0].certainty is not Certainty.PROVEN
+        assert diagnosed(login)[0].verdicts[0].certainty is not Certainty.PROVEN
 
 
 def test_names_for_the_terminal_and_the_shell(login: WhyLogin) -> None:
@@ -95,17 +97,22 @@ def test_names_for_the_terminal_and_the_shell(login: WhyLogin) -> None:
         directory.mkdir(parents=True)
         path = directory / name
         path.write_text(TRACEBACK)
-        assert told(login, LogHint(str(path), given=True))[0].verdicts[0].code == "exception", name
+        assert (
+            diagnosed(login, LogHint(str(path), given=True))[0].verdicts[0].code == "exception"
+        ), name
     lying = f"{login.home}/a\ntk-file 9 9\nslurmstepd: error: *** JOB {login.job} ON n CANCELLED"
-    assert told(login, LogHint(lying, given=True))[0].verdicts[0].certainty is not Certainty.PROVEN
+    assert (
+        diagnosed(login, LogHint(lying, given=True))[0].verdicts[0].certainty
+        is not Certainty.PROVEN
+    )
     assert not list(login.home.rglob("it-ran"))
 
 
 def test_a_relative_path_that_is_not_there(login: WhyLogin) -> None:
     for path in ("nowhere.log", "a/b/c.log", "../../../../x", "."):
-        told(login, LogHint(path, given=True))
+        diagnosed(login, LogHint(path, given=True))
         login.logs_to(path)
-        told(login)
+        diagnosed(login)
 
 
 # -- how large it is ------------------------------------------------------------
@@ -118,7 +125,7 @@ def test_a_log_of_terabytes(login: WhyLogin) -> None:
         file.seek(0, os.SEEK_END)
         file.write(b"\n" + TRACEBACK.encode())
     login.logs_to(str(log))
-    diagnosis, text = told(login)
+    diagnosis, text = diagnosed(login)
     assert diagnosis.verdicts[0].code == "exception", text
 
 
@@ -139,7 +146,7 @@ def growing(login: WhyLogin) -> Iterator[Path]:
 
 def test_a_log_that_grows(login: WhyLogin, growing: Path) -> None:
     login.logs_to(str(growing))
-    told(login)
+    diagnosed(login)
 
 
 # -- the file systems that a log names, and quotas ------------------------------
@@ -161,7 +168,7 @@ def test_what_quota_prints(login: WhyLogin, state: str) -> None:
         ("quota", "exec cat /dev/zero"),
     ):
         login.program(name, body)
-        told(login, within_s=12.0)
+        diagnosed(login, within_s=12.0)
 
 
 def test_a_full_disk_s_path(login: WhyLogin) -> None:
@@ -179,7 +186,7 @@ def test_a_full_disk_s_path(login: WhyLogin) -> None:
         "/dev/zero/..",
     ):
         log.write_text(FULL.format(path))
-        told(login)
+        diagnosed(login)
     assert not list(login.home.rglob("it-ran"))
 
 
@@ -187,5 +194,5 @@ def test_endless_words_of_the_scheduler(login: WhyLogin) -> None:
     for name in login.asked:
         body = login.programs[name]
         login.program(name, f"yes '{EVIL}' | head -c 400000; {body}")
-        told(login)
+        diagnosed(login)
         login.program(name, body)

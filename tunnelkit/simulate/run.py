@@ -60,7 +60,7 @@ async def run_job(runner: Runner, job: LocalJob, show: Callable[[bytes], None]) 
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     # A container's processes are the engine's children.
-    return run.told(end, None if runner.name in ("docker", "podman") else cpu_s)
+    return run.ended(end, None if runner.name in ("docker", "podman") else cpu_s)
 
 
 class _Run:
@@ -102,7 +102,7 @@ class _Run:
             await asyncio.gather(*tasks, return_exceptions=True)
         return code
 
-    def told(self, code: int, cpu_s: float | None) -> RunEnd:
+    def ended(self, code: int, cpu_s: float | None) -> RunEnd:
         """Return all that is known."""
         memory = self._memory
         if self._killed_use is not None:

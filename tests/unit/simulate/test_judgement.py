@@ -97,9 +97,9 @@ def test_what_this_computer_lacks_is_said() -> None:
     job = ScriptRequest(cpus=8, mem_bytes=64 * GB, gpus=1, nodes=2, tasks=4, array_first=3)
     plan = make_plan(job, small, 60.0)
     assert (plan.limits.cpus, plan.limits.mem_bytes, plan.limits.stop_s) == (2, 64 * GB, 60.0)
-    told = "\n".join(plan.notes)
+    text = "\n".join(plan.notes)
     for words in ("has 4 GB", "2 of 8 CPUs", "no GPU", "one of 2 nodes", "4 tasks", "element 3"):
-        assert words in told
+        assert words in text
     large = Computer("here", 64, 512 * GB, gpus=True)
     assert make_plan(ScriptRequest(cpus=2, mem_bytes=GB), large, None).notes == ()
 
@@ -158,7 +158,7 @@ def test_a_script_may_have_any_name(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words, told",
+    "words, message",
     [
         ("", "no script"), ("--", "no command"), ("gone.sh", "can't be read"),
         ("--in vm -- x", "none of docker"), ("--for soon -- x", "is no time"),
@@ -167,10 +167,10 @@ def test_a_script_may_have_any_name(tmp_path: Path, name: str) -> None:
         ("--image= -- x", "no image"), ("--image -rm -- x", "no image"),
     ],
 )  # fmt: skip
-def test_mistakes(words: str, told: str) -> None:
+def test_mistakes(words: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         read_line(words.split())
-    assert told in caught.value.one_line() and caught.value.hint
+    assert message in caught.value.one_line() and caught.value.hint
 
 
 def test_srun_s_stand_in_finds_its_command(tmp_path: Path) -> None:

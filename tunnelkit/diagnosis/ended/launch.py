@@ -71,15 +71,15 @@ def not_started(case: Case) -> Verdict | None:
 
 def _interpreter(case: Case) -> Verdict | None:
     for number, line in enumerate(case.lines):
-        match, told = _EXEC.match(line), True
+        match, by_slurm = _EXEC.match(line), True
         if match is None or not match["bad"]:
-            match, told = _BAD_INTERPRETER.search(line), False
+            match, by_slurm = _BAD_INTERPRETER.search(line), False
         if match is None or not case.failed:
             continue
         name = match.groupdict().get("bad") or match.groupdict().get("name") or ""
         name = name.replace("^M", "\r")
         # Slurm says so of the script itself, and then nothing else can have run.
-        proven = told and case.exit.code in (_USAGE, 13) and case.lines_after(number) == 0
+        proven = by_slurm and case.exit.code in (_USAGE, 13) and case.lines_after(number) == 0
         if not proven and case.exit.code not in (_USAGE, 13, _CANT_EXECUTE, _NOT_THERE):
             continue
         dos = name.endswith(("\r", "\\r"))

@@ -129,13 +129,13 @@ def pbs_record(job: JobView, end: EndView) -> Verdict | None:
 
 def _by_pbs(job: JobView, end: EndView, by: _Ending, line: re.Match[str] | None) -> Verdict:
     """Return the verdict; the line on stderr may add how much was used."""
-    told = line if line is not None and _BY_LINE.get(line["what"]) == by else None
+    reported = line if line is not None and _BY_LINE.get(line["what"]) == by else None
     record = job.exit_code is not None and job.exit_code < 0
     because = [_record(job)]
     sentence = by.sentence
-    if told is not None:
-        sentence += f" ({told['what']} {told['used']}, limit {told['limit']})"
-        because.append(Evidence(told[0], "the job's log", "log"))
+    if reported is not None:
+        sentence += f" ({reported['what']} {reported['used']}, limit {reported['limit']})"
+        because.append(Evidence(reported[0], "the job's log", "log"))
     elif by is _TIME and job.time_limit_s:
         sentence += f" of {_clock(job.time_limit_s)}"
     if by.code == "oom-limit":

@@ -94,8 +94,8 @@ def too_many_threads(look: Look) -> Verdict | None:
 
 
 def _variables(one: ProcessView) -> tuple[Evidence, ...]:
-    told = [f"{name}={one.env[name]}" for name in _LIBRARIES if name in one.env]
-    text = " ".join(told) if told else f"{_LIBRARIES[0]} is not set"
+    settings = [f"{name}={one.env[name]}" for name in _LIBRARIES if name in one.env]
+    text = " ".join(settings) if settings else f"{_LIBRARIES[0]} is not set"
     return (Evidence(text, "/proc/PID/environ"),)
 
 

@@ -53,5 +53,5 @@ def test_memory_stays_small_and_the_verdict_is_right() -> None:
     assert peak < 100_000_000
     [verdict] = found.verdicts
     assert verdict.code == "fragmented"
-    told = " ".join(one.text for one in verdict.because)
-    assert "7501 jobs, the first is 100000" in told
+    words = " ".join(one.text for one in verdict.because)
+    assert "7501 jobs, the first is 100000" in words

@@ -113,12 +113,12 @@ def _reading(form: Form, filled: dict[str, str], said: str, *, never: bool) -> R
 
 def _never_sentence(sentence: str, said: str, filled: dict[str, str]) -> str:
     """Return the sentence for `Can Never Run:` of a form that is also seen with `Not Running:`."""
-    told = amounts_of(said)
-    if told:
+    amounts = amounts_of(said)
+    if amounts:
         have = f"the {filled['pool']} has" if filled.get("pool") else "all nodes together have"
         return (
             f"can never run: it asks for more {filled['thing']} than {have} "
-            f"({filled['res']}: {told[0]} asked for, {told[1]} free of {told[2]})"
+            f"({filled['res']}: {amounts[0]} asked for, {amounts[1]} free of {amounts[2]})"
         )
     for begin in ("waits in vain: ", "waits: "):
         if sentence.startswith(begin):

@@ -114,8 +114,8 @@ def find_lack(said: str) -> tuple[Form, dict[str, str]] | None:
 
 
 def _amounts(detail: str) -> str:
-    told = amounts_of(detail)
-    return f": {told[0]} asked for, {told[1]} free of {told[2]}" if told else ""
+    amounts = amounts_of(detail)
+    return f": {amounts[0]} asked for, {amounts[1]} free of {amounts[2]}" if amounts else ""
 
 
 def _differs_form(text: str, res: str) -> Form:
