@@ -24,17 +24,19 @@ _READY_S = 10.0
 #: Limit of one answer; nobody asks for more here.
 _MOST_BYTES = 16 << 20
 
-# $1 marks the ends of answers. Each command comes as its size in bytes, a newline, and shell code.
-# `read` takes no byte after the newline, `head` none after the code. The command gets none of the
-# shell's own descriptors. No profile may have taken from stdin: nothing is sent before the mark.
+# $1 marks the shell's beginning. Each command comes as its size in bytes, a mark of its own for the
+# end of its answer, a newline, and shell code: other users of the host see $1, and could write it
+# into what a command prints. `read` takes no byte after the newline, `head` none after the code.
+# The command gets none of the shell's own descriptors. No profile may have taken from stdin:
+# nothing is sent before the mark.
 _LOOP = r"""
 [ "$(printf xy | head -c 1)" = x ] || exit 69
 exec 3<&0 4>&1 </dev/null
 printf '%s ready\n' "$1"
-while IFS= read -r size <&3; do
+while IFS=' ' read -r size mark <&3; do
   code=$(head -c "$size" <&3; printf x)
   err=$(eval "${code%x}" 2>&1 >&4 3<&- 4>&-)
-  printf '\n%s %s\n%s\n%s\n' "$1" "$?" "$err" "$1"
+  printf '\n%s %s\n%s\n%s\n' "$mark" "$?" "$err" "$mark"
 done
 """
 
@@ -134,9 +136,9 @@ class LoginShell:
                     return
 
     async def _ask(self, stream: ByteStream, code: bytes) -> Completed:
-        await write_fd(stream.fileno(), b"%d\n%s" % (len(code), code))
+        mark = secrets.token_hex(16).encode()
+        await write_fd(stream.fileno(), b"%d %s\n%s" % (len(code), mark, code))
         came = bytearray()
-        mark = self._mark.encode()
         out = await _read_to(stream, b"\n%s " % mark, came)
         status = await _read_to(stream, b"\n", came)
         err = await _read_to(stream, b"\n%s\n" % mark, came)

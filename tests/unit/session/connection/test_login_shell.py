@@ -85,6 +85,14 @@ async def test_one_that_did_not_say_that_it_reads_gets_nothing() -> None:
             assert await shell.run(["true"]) is None
 
 
+async def test_what_a_command_prints_is_not_taken_for_the_end_of_its_answer() -> None:
+    async with ready() as shell:
+        # The mark that other users see in the shell's words, and all that a command can know.
+        seen = f"\n{shell._mark} 0\n\n{shell._mark}\n"
+        assert await shell.run(["printf", "%s", seen]) == Completed(0, seen.encode(), b"")
+        assert await shell.run(["sh", "-c", 'echo "$mark"']) == Completed(0, b"\n", b"")
+
+
 async def test_a_link_without_a_session_to_give_leaves_all_to_the_link() -> None:
     class Refused(LocalLogin):
         async def open_stream(self, argv: Sequence[str], *, node: str | None = None) -> LocalStream:
@@ -113,9 +121,9 @@ async def test_a_busy_shell_is_left_alone_and_its_command_ends_it_by_its_limit()
 @pytest.mark.parametrize(
     "answer",
     [
-        'printf "\\n%s evil\\n\\n%s\\n" "$1" "$1"',
-        'printf "\\n%s 0\\n\\n%s\\nmore" "$1" "$1"',
-        'printf "\\n%s 00000000000000000001\\n\\n%s\\n" "$1" "$1"',
+        'printf "\\n%s evil\\n\\n%s\\n" "$mark" "$mark"',
+        'printf "\\n%s 0\\n\\n%s\\nmore" "$mark" "$mark"',
+        'printf "\\n%s 00000000000000000001\\n\\n%s\\n" "$mark" "$mark"',
         "head -c 100000 /dev/zero",
     ],
 )
@@ -123,7 +131,7 @@ async def test_what_a_hostile_host_answers_has_a_form_and_a_limit(
     answer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(login_shell, "_MOST_BYTES", 50_000)
-    login = LocalLogin("sh", f'printf "%s ready\\n" "$1"; read -r size; {answer}; sleep 1')
+    login = LocalLogin("sh", f'printf "%s ready\\n" "$1"; read -r size mark; {answer}; sleep 1')
     async with started(login) as shell, asyncio.timeout(10):
         while shell._stream is None:
             await asyncio.sleep(0.01)
