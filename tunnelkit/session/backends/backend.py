@@ -10,12 +10,12 @@ from tunnelkit.config.schema import Settings
 from tunnelkit.link.base import Link, LinkKind, LinkSetup
 from tunnelkit.model import Completed
 from tunnelkit.scheduler.base import Command, Scheduler
-from tunnelkit.scheduler.inspector import JobInspector
 from tunnelkit.session.agent.install import Installed
 from tunnelkit.session.agent.routes import Route
 from tunnelkit.session.doctor.check import Check
 
 if TYPE_CHECKING:
+    from tunnelkit.scheduler.inspector import JobInspector
     from tunnelkit.session.agent.pod_agent import PodFacts
 
 
@@ -41,7 +41,7 @@ class AgentAddress:
 
 
 #: Makes a question in the words of a scheduler; called with the link's name, too.
-Question = Callable[[JobInspector, str], Sequence[str]]
+Question = Callable[["JobInspector", str], Sequence[str]]
 AskFirst = Callable[
     [Link, Settings, Question], Awaitable[tuple[Scheduler | None, Completed | None]]
 ]

@@ -12,8 +12,9 @@ import secrets
 import shlex
 from collections.abc import Sequence
 
-from tunnelkit.errors import TimeoutExpired, TunnelkitError
+from tunnelkit.errors import TunnelkitError
 from tunnelkit.link.base import ByteStream, Link
+from tunnelkit.link.shared.session_slots import command_late
 from tunnelkit.model import Completed
 from tunnelkit.mux.fd_io import read_fd, write_fd
 from tunnelkit.mux.tasks import cancel_all
@@ -89,9 +90,7 @@ class LoginShell:
                 await cancel_all(exchange)
                 await self.close()
         if late:
-            raise TimeoutExpired(
-                f"`{argv[0]}` on {self._link.name} took more than {timeout_s:g} s", transient=True
-            )
+            raise command_late(argv[0], self._link.name, timeout_s, refused=False)
         return None
 
     def end(self) -> None:

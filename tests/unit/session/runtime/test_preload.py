@@ -15,6 +15,7 @@ _PACKAGE = Path(__file__).parents[4] / "tunnelkit"
 #: start of a session in a pod.
 _ELSEWHERE = (
     "tunnelkit.link.kube",
+    "tunnelkit.scheduler.first_question",
     "tunnelkit.scheduler.kube",
     "tunnelkit.session.agent.pod_agent",
     "tunnelkit.cli",
