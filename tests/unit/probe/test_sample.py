@@ -240,9 +240,9 @@ def test_words_that_it_does_not_know() -> None:
 
 
 @pytest.mark.slow
-def test_sampling_costs_at_most_one_percent_of_a_core(tmp_path: Path) -> None:
-    """64 processes, 1,000 threads, 10 s; the start of Python not counted. The best of three: on a
-    busy machine each access costs more."""
+def test_sampling_costs_less_than_a_look_at_each_thread_a_second(tmp_path: Path) -> None:
+    """64 processes, 1,000 threads, 10 s; the start of Python not counted. On a calm machine it is
+    1 % of a core; here it is beside the same machine's cost of reading what the kernel has."""
     many = """\
         import os, threading, time
         for _ in range(63):
@@ -256,16 +256,29 @@ def test_sampling_costs_at_most_one_percent_of_a_core(tmp_path: Path) -> None:
         time.sleep(120)
         """
     with pretend_job(tmp_path) as job:
-        job.python(many)
+        first = job.python(many).pid
         zip_file = tmp_path / "probe.zip"
         zip_file.write_bytes(probe_zip.build_sampler().data)
         argv = [sys.executable, "-I", "-S", zip_file, "sample", "--seconds", "10", "--job", job.id]
-        spent = []
+        ratios = []
         for _ in range(3):
             done = subprocess.run(argv, check=True, capture_output=True, start_new_session=True)
             found = json.loads(done.stdout)
             assert found["thread_count"] >= 1000 and found["process_count"] == 64
             assert len(found["threads"]) == threads.MOST and found["rounds"] >= 10
-            spent.append(found["own_cpu_s"])
-    print(f"CPU seconds in 10 s: {spent}")
-    assert min(spent) <= 0.1
+            began_s = time.process_time()
+            for _ in range(10):
+                _read_threads(first)
+            looks_s = time.process_time() - began_s
+            ratios.append(found["own_cpu_s"] / looks_s)
+            print(f"CPU in 10 s: {found['own_cpu_s']:.3f} s, of ten looks {looks_s:.3f} s")
+    assert min(ratios) <= 0.7, ratios
+
+
+def _read_threads(first: int) -> None:
+    """Read what the kernel has of each thread of a process and its children, once."""
+    children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
+    for pid in (first, *children):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with open(thread / "stat", "rb", buffering=0) as file:
+                file.read()
