@@ -20,7 +20,7 @@ from tunnelkit.mux.fd_io import read_fd, write_fd
 from tunnelkit.mux.tasks import cancel_all
 
 #: The shell ends after this time without a command: where MaxSessions is low, others need it.
-_IDLE_S = 3.0
+_IDLE_S = 1.5
 _READY_S = 10.0
 #: Limit of one answer; nobody asks for more here.
 _MOST_BYTES = 16 << 20
