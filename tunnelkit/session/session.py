@@ -207,14 +207,10 @@ class Session:
         self.states.become(SessionState.READY)
 
     async def _get_agent(self) -> None:
-        self.cluster.start_shell()
-        try:
-            await self.cluster.prepare()
-            self._reach_cluster()
-            self.states.become(SessionState.PENDING)
-            await self.cluster.occupy(self.launch.node, self.waiting, self._reach_agent)
-        finally:
-            await self.cluster.close_shell()
+        await self.cluster.prepare()
+        self._reach_cluster()
+        self.states.become(SessionState.PENDING)
+        await self.cluster.occupy(self.launch.node, self.waiting, self._reach_agent)
 
     def _reach_cluster(self) -> None:
         """Make this session's launch record the one that the next session reads.

@@ -17,7 +17,6 @@ from tunnelkit.session.agent.attach_job import check_adoptable
 from tunnelkit.session.allocation.agent_setup import AgentSetup, Say
 from tunnelkit.session.allocation.allocated import Allocated, AllocatedJob
 from tunnelkit.session.backends.backend import Backend
-from tunnelkit.session.connection.login_shell import LoginShell
 from tunnelkit.session.job.cancelled_jobs import CancelledJobs
 from tunnelkit.session.job.job import JobHandle, PendingWatcher
 from tunnelkit.session.job.outcome import JobOutcome, wait_job_outcome
@@ -30,7 +29,7 @@ _ON_LAPTOP_S = 30.0
 
 
 class AllocationManager:
-    """Gets nodes. Has no task of its own but the shell's, from `start_shell` to `close_shell`.
+    """Gets nodes. Has no task of its own.
 
     name: of the job and of the agent. attach_job: id of a job that the user submitted, used
     instead of a new one. say: called with a message for the user. record: called with events.
@@ -58,7 +57,6 @@ class AllocationManager:
         self._reached = CancelledJobs(cancelled.with_name("reached"))
         self._attach_job = attach_job
         self._is_prepared = asyncio.Event()
-        self._shell = LoginShell(link)
         #: None before `prepare`, and without a scheduler.
         self.job: JobHandle | None = None
         #: The login host before `obtain`. While a requeued job waits, the nodes that it had.
@@ -75,16 +73,6 @@ class AllocationManager:
         return self._entered or (foreign and self.setup.started)
 
     # -- the cluster ------------------------------------------------------
-
-    def start_shell(self) -> None:
-        """Start the shell that spares commands their round trips; `close_shell` has to follow."""
-        setup = self.setup
-        if setup.backend.has_login_host and setup.settings.cluster.scheduler != "none":
-            self._shell.start()
-
-    async def close_shell(self) -> None:
-        """End that shell. Idempotent."""
-        await self._shell.close()
 
     async def prepare(self) -> None:
         """Find the scheduler; on a login host also find Python and install the agent's zip."""
@@ -155,11 +143,6 @@ class AllocationManager:
             return await run_child(command.argv, stdin=command.stdin, timeout_s=_ON_LAPTOP_S)
         await self.setup.wait_link()
         node = self.node if command.where is Where.NODE else None
-        if node is None:
-            done = await self._shell.run(command.argv, stdin=command.stdin)
-            if done is not None:
-                return done
-            await self.setup.wait_link()
         return await self.setup.link.run(command.argv, node=node, stdin=command.stdin)
 
     # -- the way to an allocation -----------------------------------------
@@ -175,7 +158,6 @@ class AllocationManager:
         If the job that was taken over is ending, another one is obtained."""
         while True:
             allocated = await self.obtain(node, pending)
-            self._shell.end()  # the routes may need its session
             try:
                 await reach(allocated)
             except AllocationError:
