@@ -31,8 +31,8 @@ def forgetful_lab() -> Iterator[LabInfo]:
             pytest.skip("Slurm is not installed")
         conf = info.dir / "etc" / "slurm.conf"
         text = conf.read_text()
-        assert "MinJobAge=300" in text
-        conf.write_text(text.replace("MinJobAge=300", "MinJobAge=2"))
+        assert "MinJobAge=3600" in text
+        conf.write_text(text.replace("MinJobAge=3600", "MinJobAge=2"))
         ssh(info, "login", "scontrol reconfigure")
         yield info
 

@@ -123,7 +123,7 @@ ReturnToService=2
 SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=1,sched_interval=1,batch_sched_delay=0
 KillWait=10
-MinJobAge=300
+MinJobAge=3600
 SlurmctldTimeout=30
 SlurmdTimeout=30
 TCPTimeout=2
