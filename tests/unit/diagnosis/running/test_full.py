@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.unit.diagnosis.running.test_rules import JOB, window
+from tests.unit.diagnosis.running.windows import JOB, window
 from tunnelkit.diagnosis.evidence.storage import Amount, QuotaView, RoomView, StorageView
 from tunnelkit.diagnosis.evidence.window import PlaceView
 from tunnelkit.diagnosis.running.rules import judge_running

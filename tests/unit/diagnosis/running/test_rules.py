@@ -7,8 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from tunnelkit.diagnosis.codes.registry import CODES
-from tunnelkit.diagnosis.evidence.job import JobView, NodeNeed
+from tests.unit.diagnosis.running.windows import (
+    CPUS,
+    JOB,
+    MIB,
+    WELL,
+    codes,
+    gpu,
+    judged,
+    one_process,
+    thread,
+    window,
+)
 from tunnelkit.diagnosis.evidence.window import (
     GpuView,
     IoView,
@@ -18,64 +28,9 @@ from tunnelkit.diagnosis.evidence.window import (
     PlaceView,
     ProcessView,
     QuotaView,
-    ThreadView,
 )
-from tunnelkit.diagnosis.running.rules import QUESTIONS, judge_running
-from tunnelkit.diagnosis.verdict import Certainty, Stage, Verdict
-from tunnelkit.model import JobState
-
-MIB = 1 << 20
-JOB = JobView("7", JobState.RUNNING, "RUNNING", need=NodeNeed(cpus=8))
-CPUS = frozenset(range(8))
-#: Four programs on eight CPUs, each with work to do, and nothing that holds them back.
-WELL = tuple(
-    ProcessView(
-        pid, name="python3", argv="python3 train.py", run=1.0, wanting=1, cpus=CPUS, mounts=("/d",)
-    )
-    for pid in (1, 2, 3, 4)
-)
-
-
-def thread(
-    pid: int, tid: int = 0, *, run: float = 0.0, wait: float = 0.0, **more: object
-) -> ThreadView:
-    states = more.get("states") or ({"R": 100.0} if run > 0.5 else {"S": 100.0})
-    waits = more.get("waits") or {}
-    assert isinstance(states, dict) and isinstance(waits, dict)
-    return ThreadView(pid, tid or pid, "python3", run, wait, states, waits)
-
-
-def window(
-    processes: Iterable[ProcessView] = WELL,
-    threads: Iterable[ThreadView] | None = None,
-    node: str = "node1",
-    **more: object,
-) -> NodeWindow:
-    made = tuple(processes)
-    mine = (
-        tuple(thread(one.pid, run=one.run, wait=one.wait) for one in made)
-        if threads is None
-        else tuple(threads)
-    )
-    base = NodeWindow(node, 10.0, 100, len(made), len(mine), made, mine, dict.fromkeys(CPUS, 0.5))
-    return replace(base, **more)  # type: ignore[arg-type]
-
-
-def judged(*windows: NodeWindow, job: JobView = JOB) -> tuple[Verdict, ...]:
-    verdicts = judge_running(job, windows, 0.0)
-    for one in verdicts:
-        assert CODES[one.code].stage is Stage.RUNNING
-        assert one.because or one.code == "running"
-    assert len(verdicts) in (1, 2)
-    return verdicts
-
-
-def codes(*windows: NodeWindow, job: JobView = JOB) -> list[str]:
-    return [one.code for one in judged(*windows, job=job)]
-
-
-def one_process(**more: object) -> ProcessView:
-    return replace(WELL[0], **more)  # type: ignore[arg-type]
+from tunnelkit.diagnosis.running.rules import QUESTIONS
+from tunnelkit.diagnosis.verdict import Certainty
 
 
 def test_a_job_that_works_has_no_finding() -> None:
@@ -307,130 +262,6 @@ def test_slow_storage_says_what_an_operation_costs() -> None:
     text = " ".join(one.text for one in verdict.because)
     assert "120 operations, 45.2 ms each: READ 100 (52.0 ms)" in text and "3 sent again" in text
     assert "larger pieces" in verdict.next_steps[0].text
-
-
-# -- GPUs -----------------------------------------------------------------------------------------
-
-MINE = {"CUDA_VISIBLE_DEVICES": "0"}
-
-
-def gpu(busy: float, pids: Iterable[int] | None = (1,), **more: object) -> GpuView:
-    made = GpuView(
-        0,
-        "GPU-0",
-        "H100",
-        busy=(busy, busy),
-        processes=None if pids is None else dict.fromkeys(pids, 1),
-    )
-    return replace(made, **more)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("busy", "pids", "run", "host", "found"),
-    [
-        (0.0, (), 0.5, True, Certainty.PROVEN),
-        (0.0, (), 0.5, False, Certainty.PROVEN),
-        (0.0, (99,), 0.5, True, Certainty.PROVEN),
-        (0.0, (99,), 0.5, False, Certainty.LIKELY),
-        (0.0, None, 0.5, True, Certainty.LIKELY),
-        (0.0, (), 0.49, True, None),
-        (1.0, (), 0.5, True, None),
-        (0.0, (1,), 0.5, True, None),
-    ],
-)
-def test_an_unused_gpu(
-    busy: float, pids: Iterable[int] | None, run: float, host: bool, found: Certainty | None
-) -> None:
-    process = one_process(run=run, env=MINE)
-    verdicts = judged(window([process], gpus=(gpu(busy, pids),), host_pids=host))
-    unused = [one for one in verdicts if one.code == "gpu-unused"]
-    assert [one.certainty for one in unused] == ([found] if found else [])
-
-
-def test_a_gpu_that_is_not_the_jobs() -> None:
-    process = one_process(run=0.5, env={"CUDA_VISIBLE_DEVICES": "1"})
-    assert codes(window([process], gpus=(gpu(0.0, ()),), host_pids=True)) == ["nothing"]
-    process = one_process(run=0.5, env={"CUDA_VISIBLE_DEVICES": ""})
-    assert codes(window([process], gpus=(gpu(0.0, ()),), host_pids=True)) == ["nothing"]
-
-
-@pytest.mark.parametrize(
-    ("busy", "waits", "loads", "found"),
-    [
-        (49.0, 51.0, 0.9, "gpu-waits-for-data"),
-        (50.0, 51.0, 0.9, "nothing"),
-        (49.0, 50.0, 0.9, "nothing"),
-        # No worker runs, and the GPU does nothing: an idle notebook.
-        (0.0, 100.0, 0.0, "nothing"),
-        (0.0, 100.0, 0.3, "gpu-waits-for-data"),
-    ],
-)
-def test_a_gpu_that_waits(busy: float, waits: float, loads: float, found: str) -> None:
-    main = one_process(run=0.4, wanting=0, env=MINE)
-    worker = ProcessView(2, 1, name="python3", run=loads, wanting=1, cpus=CPUS)
-    other = ProcessView(3, 1, name="python3", run=loads, wanting=1, cpus=CPUS)
-    threads = [
-        thread(1, run=0.4, states={"S": waits, "R": 100 - waits}, waits={"pipe": 9.0}),
-        thread(2, run=loads),
-        thread(3, run=loads),
-    ]
-    made = window([main, worker, other], threads, gpus=(gpu(busy),), host_pids=True)
-    assert codes(made) == [found]
-
-
-@pytest.mark.parametrize("bit", [0x8, 0x20, 0x40, 0x80])
-def test_clocks(bit: int) -> None:
-    def held(share: float, bit: int) -> list[str]:
-        return codes(window(gpus=(gpu(99.0, reasons={bit: share}),), host_pids=True))
-
-    assert held(0.21, bit) == ["gpu-clocks"] and held(0.20, bit) == ["nothing"]
-    assert held(1.0, 0x4) == ["nothing"] and held(1.0, 0x1) == ["nothing"]
-
-
-def test_gpu_memory_is_told_only_without_a_cause() -> None:
-    full = {"total_bytes": 1000, "used_bytes": 951}
-    assert codes(window(gpus=(gpu(99.0, **full),), host_pids=True)) == ["gpu-memory"]
-    assert codes(window(gpus=(gpu(99.0, total_bytes=1000, used_bytes=950),), host_pids=True)) == [
-        "nothing"
-    ]
-    hot = gpu(99.0, reasons={0x40: 1.0}, **full)
-    assert codes(window(gpus=(hot,), host_pids=True)) == ["gpu-clocks"]
-
-
-# -- one thread -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("run", "other", "asked", "found"),
-    [
-        (0.91, 0.05, 8, "one-thread"),
-        (0.90, 0.05, 8, "nothing"),
-        (0.99, 0.06, 8, "nothing"),
-        (0.99, 0.0, 1, "nothing"),
-    ],
-)
-def test_one_thread(run: float, other: float, asked: int, found: str) -> None:
-    process = one_process(run=run + other, wanting=1)
-    threads = [thread(1, run=run), thread(1, 2, run=other)]
-    job = replace(JOB, need=NodeNeed(cpus=asked))
-    assert codes(window([process], threads), job=job) == [found]
-
-
-def test_the_gil() -> None:
-    process = one_process(run=0.98, wanting=0)
-    threads = [thread(1, tid, run=0.245) for tid in (1, 2, 3, 4)]
-    [verdict] = judged(window([process], threads))
-    assert verdict.code == "one-thread" and "GIL" in verdict.sentence
-    # Threads of a program in another language take no turns.
-    native = one_process(run=0.98, wanting=0, name="solver", argv="./solver")
-    assert codes(window([native], threads)) == ["nothing"]
-
-
-def test_a_busy_gpu_makes_one_thread_enough() -> None:
-    process = one_process(run=0.99, wanting=1, env=MINE)
-    made = window([process], gpus=(gpu(50.0),), host_pids=True)
-    assert codes(made) == ["nothing"]
-    assert codes(replace(made, gpus=(gpu(49.0),))) == ["one-thread"]
 
 
 # -- ranks ----------------------------------------------------------------------------------------

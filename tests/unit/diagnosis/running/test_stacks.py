@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.diagnosis.running.test_rules import CPUS, JOB, thread, window
+from tests.unit.diagnosis.running.windows import CPUS, JOB, thread, window
 from tunnelkit.diagnosis.evidence.stacks import Frame, Held, StackView, by_debugger, place
 from tunnelkit.diagnosis.evidence.window import ProcessView
 from tunnelkit.diagnosis.running.rules import judge_running, to_ask
