@@ -14,6 +14,7 @@ pytest_plugins = [
     "tests.support.other_user",
     "tests.support.tkrig",
     "tests.support.mirror_rig",
+    "tests.support.mirror_sshd",
     "tests.support.watch_rig",
     "tests.support.login_rig",
     "tests.support.names_rig",

@@ -8,12 +8,7 @@ from collections.abc import Collection
 
 import pytest
 
-from tests.support.mirror_rig import (
-    Rig,
-    needs_rsync,
-    tree,
-    until,
-)
+from tests.support.mirror_rig import Rig, needs_rsync, tree, until
 from tunnelkit.mirror.api import MirrorState
 from tunnelkit.mirror.passes import local_changes
 from tunnelkit.mirror.tree.ignore import REPLACED_DIR

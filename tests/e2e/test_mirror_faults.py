@@ -13,14 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.mirror_rig import (
-    Rig,
-    children,
-    forget_proofs,
-    needs_rsync,
-    tree,
-    until,
-)
+from tests.support.mirror_rig import Rig, children, forget_proofs, needs_rsync, tree, until
 from tunnelkit.errors import ConnectionFailed, MirrorError, TimeoutExpired
 from tunnelkit.mirror.agent.channel import MirrorChannel
 from tunnelkit.mirror.api import MirrorState

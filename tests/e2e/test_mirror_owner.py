@@ -130,7 +130,8 @@ async def test_a_lost_owner_file_is_made_again(rig: Rig) -> None:
 KILLED = """\
 import asyncio, sys
 from pathlib import Path
-from tests.support.mirror_rig import RigHost, Sshd, SshRemote
+from tests.support.mirror_rig import RigHost
+from tests.support.mirror_sshd import Sshd, SshRemote
 from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.model import MirrorSpec
 

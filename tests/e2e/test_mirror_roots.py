@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.mirror_rig import Rig, RigHost, needs_rsync, rig, sshd, tree, until
+from tests.support.mirror_rig import Rig, RigHost, needs_rsync, rig, tree, until
+from tests.support.mirror_sshd import sshd
 from tests.support.tkrig import PATIENCE_S, Project, line_of, project
 from tunnelkit.errors import ExitCode, MirrorConflict, MirrorError
 from tunnelkit.mirror.api import MirrorState, MirrorStatus

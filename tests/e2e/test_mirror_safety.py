@@ -7,13 +7,7 @@ import shutil
 
 import pytest
 
-from tests.support.mirror_rig import (
-    Rig,
-    RigHost,
-    needs_rsync,
-    tree,
-    until,
-)
+from tests.support.mirror_rig import Rig, RigHost, needs_rsync, tree, until
 from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.api import MirrorHalted, MirrorState
 from tunnelkit.mirror.mirror import Mirror

@@ -10,13 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mirror_rig import (
-    Rig,
-    children,
-    descendants,
-    needs_fuse,
-    needs_rsync,
-)
+from tests.support.mirror_rig import Rig, children, needs_fuse, needs_rsync
+from tests.support.mirror_sshd import descendants
 from tests.support.tkrig import Project
 from tunnelkit.errors import ExitCode, MirrorError
 from tunnelkit.mount import sshfs

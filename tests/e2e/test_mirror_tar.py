@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.far_path import far_path
-from tests.support.mirror_rig import Rig, Sshd, children, descendants, needs_rsync, tree, until
+from tests.support.mirror_rig import Rig, children, needs_rsync, tree, until
+from tests.support.mirror_sshd import Sshd, descendants
 from tunnelkit.errors import ConnectionFailed, MissingProgram
 from tunnelkit.mirror.api import MirrorState
 from tunnelkit.mirror.remote.root import RemoteRoot

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import processes
-from tests.support.mirror_rig import Rig, descendants, needs_fuse, needs_rsync, until
+from tests.support.mirror_rig import Rig, needs_fuse, needs_rsync, until
+from tests.support.mirror_sshd import descendants
 from tests.support.tkrig import Project, line_of
 from tunnelkit.errors import ExitCode, UsageError
 from tunnelkit.mount import sshfs

@@ -17,7 +17,8 @@ from collections.abc import Mapping
 import pytest
 
 from tests.support import processes
-from tests.support.mirror_rig import Rig, descendants, forget_proofs, needs_rsync, tree, until
+from tests.support.mirror_rig import Rig, forget_proofs, needs_rsync, tree, until
+from tests.support.mirror_sshd import descendants
 from tests.support.tkrig import Project, eventually
 from tunnelkit import lab as tk_lab
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired, TunnelkitError

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.far_path import far_path
-from tests.support.mirror_rig import Rig, Sshd, needs_rsync, until
+from tests.support.mirror_rig import Rig, needs_rsync, until
+from tests.support.mirror_sshd import Sshd
 from tunnelkit.errors import MirrorError, MissingProgram
 from tunnelkit.mirror.api import MirrorHalted, MirrorState
 

@@ -7,4 +7,4 @@ from tests.hostile.other_version import other_version as other_version
 from tests.hostile.other_version import store as store
 from tests.hostile.repository import hostile_clone as hostile_clone
 from tests.support.mirror_rig import rsync_rig as rsync_rig
-from tests.support.mirror_rig import sshd as sshd
+from tests.support.mirror_sshd import sshd as sshd

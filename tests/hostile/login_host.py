@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.far_path import far_path
-from tests.support.mirror_rig import Sshd
+from tests.support.mirror_sshd import Sshd
 
 
 class LoginHost:

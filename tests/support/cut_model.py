@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.cut_shell import LATE, LOST, UNANSWERED
-from tests.support.mirror_rig import Node, Rig, Sshd
+from tests.support.mirror_rig import Node, Rig
+from tests.support.mirror_sshd import Sshd
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired
 from tunnelkit.link.base import ByteStream
 from tunnelkit.model import Completed

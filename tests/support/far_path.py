@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mirror_rig import Sshd
+from tests.support.mirror_sshd import Sshd
 
 
 @contextmanager

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import processes
-from tests.support.mirror_rig import Node, Rig, RigHost, Sshd, SshRemote, descendants
+from tests.support.mirror_rig import Node, Rig, RigHost
+from tests.support.mirror_sshd import Sshd, SshRemote, descendants
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.mirror.tree import scanner
