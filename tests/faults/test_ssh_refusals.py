@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab_fixtures import ssh
 from tests.support.login_rig import (
     LoginHost,
     debugging,
@@ -30,6 +31,31 @@ async def test_with_one_session_the_rest_queues_and_nothing_authenticates_again(
             runs = [project.tk("run", "echo", str(number)) for number in range(4)]
             done = await asyncio.gather(*runs)
             assert [one.out for one in done] == ["0\n", "1\n", "2\n", "3\n"]
+            assert host.accepted() == ["publickey"]
+
+
+@pytest.mark.logins(login=2)  # the test's own: sbatch and scancel, by the lab's own sshd
+async def test_with_one_session_the_files_wait_for_the_queued_node_and_not_it_for_them(
+    slurm_lab: LabInfo,
+) -> None:
+    """An agent for files on the login host would keep its only session until the node is there."""
+    with login_host(slurm_lab, "MaxSessions 1") as host:
+        async with project_by(host) as project:
+            words = "sbatch --parsable --exclusive -w node1 -t 10 -o /dev/null --wrap 'sleep 600'"
+            other = ssh(project.lab, "login", words).strip()
+            try:
+                up = asyncio.create_task(project.up("node1", "--cpus", "2"))
+                refused = "no file agent on the login host"
+                await eventually(lambda: refused in project.session_log(), "it was tried", 60)
+                asked = host.said().count("Starting session: ")
+                # The queue is asked, again and again.
+                await eventually(
+                    lambda: host.said().count("Starting session: ") > asked + 3, "it asks", 60
+                )
+                assert (await project.status())["state"] == "pending"
+            finally:
+                ssh(project.lab, "login", f"scancel {other}")
+            assert (await up)["state"] == "ready"
             assert host.accepted() == ["publickey"]
 
 

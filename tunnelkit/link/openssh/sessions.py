@@ -26,7 +26,6 @@ from tunnelkit.link.shared.loss import lost
 from tunnelkit.link.shared.session_slots import (
     LocalStream,
     SessionSlots,
-    attempts,
     command_late,
     stream_start,
 )
@@ -107,8 +106,8 @@ class OpenSSHSessions:
         text = remote_command(words)
         last = Lines()
         try:
-            async with asyncio.timeout(timeout_s):
-                async for _ in attempts():
+            async with asyncio.timeout(timeout_s), self._slots.attempts() as tries:
+                async for _ in tries:
                     async with self._slots.command:
                         with LogPipe(self._directory) as log:
                             last = log.lines
@@ -119,15 +118,15 @@ class OpenSSHSessions:
                         await self._check_lost(done.exit_code, log.lines)
                         return done
         except TimeoutError as error:
-            refused = _REFUSED in last.text()
+            refused = _REFUSED in last.text() or self._slots.crowded
             raise command_late(words[0], self._master.host, timeout_s, refused=refused) from error
         raise AssertionError("unreachable")
 
     async def open_stream(self, words: Sequence[str]) -> MuxStream:
         """See `base.Link.open_stream`. Raises ConnectionFailed if no session can be opened."""
         text = remote_command(words)
-        async with stream_start(self._master.host):
-            async for _ in attempts():
+        async with stream_start(self._master.host), self._slots.attempts() as tries:
+            async for _ in tries:
                 stream = await self._start_stream(text)
                 if stream is not None:
                     return stream

@@ -20,7 +20,6 @@ from tunnelkit.link.shared.loss import lost
 from tunnelkit.link.shared.session_slots import (
     LocalStream,
     SessionSlots,
-    attempts,
     command_late,
     stream_start,
 )
@@ -102,8 +101,8 @@ class ParamikoSessions:
         text = remote_command(words)
         refused: AuthRefused | None = None
         try:
-            async with asyncio.timeout(timeout_s):
-                async for _ in attempts():
+            async with asyncio.timeout(timeout_s), self._slots.attempts() as tries:
+                async for _ in tries:
                     async with self._slots.command:
                         try:
                             return await self._run(text, stdin)
@@ -112,7 +111,8 @@ class ParamikoSessions:
         except TimeoutError as error:
             raise command_late(
                 words[0], self._connection.host, timeout_s,
-                refused=refused is not None, words=refused.text if refused else "",
+                refused=refused is not None or self._slots.crowded,
+                words=refused.text if refused else "",
             ) from error  # fmt: skip
         raise AssertionError("unreachable")
 
@@ -140,9 +140,10 @@ class ParamikoSessions:
     # -- inside
 
     async def _channel(self, start: Callable[[Channel], object]) -> Channel:
-        async for _ in attempts():
-            with contextlib.suppress(AuthRefused):
-                return await self._blocking(lambda held: _opened(self, held, start))
+        async with self._slots.attempts() as tries:
+            async for _ in tries:
+                with contextlib.suppress(AuthRefused):
+                    return await self._blocking(lambda held: _opened(self, held, start))
         raise AssertionError("unreachable")
 
     async def _run(self, text: str, stdin: bytes) -> Completed:

@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import random
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired
 
 #: How long a stream may wait for a session.
 STREAM_START_S = 60.0
+#: The longest pause between two tries of the oldest command that waits, and of the others.
+_OFTEN_S, _SELDOM_S = 0.5, 3.0
 
 
 class LocalStream:
@@ -41,6 +43,12 @@ class SessionSlots:
         self.command = asyncio.Semaphore(limit)
         # Streams stay for long: some slots are kept from them, or no command could run.
         self._stream = asyncio.Semaphore(max(1, limit - 2))
+        self._turns = asyncio.Lock()
+
+    @property
+    def crowded(self) -> bool:
+        """True while somebody waits who was refused."""
+        return self._turns.locked()
 
     async def stream(self) -> contextlib.ExitStack:
         """Wait for a stream's slot; closing the stack gives it back."""
@@ -50,14 +58,34 @@ class SessionSlots:
                 stack.callback(slots.release)
             return stack.pop_all()
 
+    def attempts(self) -> contextlib.aclosing[AsyncGenerator[None]]:
+        """Return endless tries, each after the host has refused the one before; the caller bounds
+        the time. Use it as `async with ... as tries`.
 
-async def attempts() -> AsyncIterator[None]:
-    """Endless tries with a jittered, growing pause; the caller bounds the time."""
-    pause_s = 0.05
-    while True:
-        yield
-        await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
-        pause_s = min(1.0, pause_s * 2)
+        Those that were refused take turns: the oldest tries often, and keeps its turn until it has
+        left; the others try seldom. Each try is an ssh, and where the host gives one session they
+        would slow each other down, and luck would choose who waits for long."""
+        return contextlib.aclosing(self._attempts())
+
+    async def _attempts(self) -> AsyncGenerator[None]:
+        if not self._turns.locked():
+            yield
+        turn = asyncio.ensure_future(self._turns.acquire())
+        pause_s = 0.05
+        try:
+            while True:
+                if turn.done():
+                    await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
+                    pause_s = min(_OFTEN_S, pause_s * 2)
+                else:
+                    # The oldest may be a long command, and the host have sessions for others.
+                    await asyncio.wait({turn}, timeout=_SELDOM_S)
+                yield
+        finally:
+            turn.cancel()
+            (got,) = await asyncio.gather(turn, return_exceptions=True)
+            if got is True:
+                self._turns.release()
 
 
 def command_late(

@@ -10,7 +10,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
-from tunnelkit.errors import TunnelkitError
+from tunnelkit.errors import ConnectionFailed, TunnelkitError
 from tunnelkit.link.base import ByteStream
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.tasks import cancel_all
@@ -59,7 +59,8 @@ class FileAgents:
     """`run` keeps a stand-in on the login host while there is no node.
 
     dial: opens a stream to `agent files` there. arrived: called when another agent can be used.
-    repair: see AgentClient.
+    has_room: returns True if the login host gives a session beside that stream. repair: see
+    AgentClient.
     """
 
     def __init__(
@@ -67,11 +68,13 @@ class FileAgents:
         dial: Callable[[], Awaitable[ByteStream]],
         *,
         arrived: Callable[[], None],
+        has_room: Callable[[], Awaitable[bool]],
         repair: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._dial = dial
         self._repair = repair
         self._arrived = arrived
+        self._has_room = has_room
         self._node: HeldFileAgent | None = None
         self._login: HeldFileAgent | None = None
         self._hurry = False
@@ -128,10 +131,16 @@ class FileAgents:
         """Keep one on the login host until the node takes over, or it is gone."""
         client = AgentClient(self._dial, on_channel=_unexpected, notices={}, repair=self._repair)
         await client.connect()
-        host = self._login = HeldFileAgent(client, is_node=False)
         life = asyncio.create_task(client.run())
         life.add_done_callback(lambda task: self._tell())
         try:
+            # Else the commands that ask for the node would wait for it, and it for the node.
+            if not await self._has_room():
+                raise ConnectionFailed(
+                    "the login host gives no session beside that of a file agent",
+                    hint="files go by rsync until the node is there",
+                )
+            host = self._login = HeldFileAgent(client, is_node=False)
             self._tell()
             self._arrived()
             await self._until(lambda: life.done() or self._node_is_up())
@@ -140,7 +149,7 @@ class FileAgents:
         finally:
             self._login = None
             await cancel_all(life)
-            await client.close("the node is there")
+            await client.close("it is not needed")
         if not life.cancelled() and not isinstance(life.exception(), AgentGone):
             life.result()
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from tunnelkit.debug.dap.proxy import SourceFiles
-from tunnelkit.errors import ConnectionFailed, TunnelkitError
+from tunnelkit.errors import ConnectionFailed, TimeoutExpired, TunnelkitError
 from tunnelkit.link.base import ByteStream, Link
 from tunnelkit.messages.agent_calls import MIRROR_DIFFERING
 from tunnelkit.mirror.api import DigestCheck, MirrorState, MirrorStatus, PassRecord
@@ -30,6 +30,8 @@ from tunnelkit.session.runtime.paths import SessionPaths, state_root
 from tunnelkit.session.runtime.shutdown import Step
 
 log = logging.getLogger("tunnelkit.session")
+#: Commands of tk that hold a session end within this time, but for a big copy.
+_ROOM_S = 3.0
 
 _PROGRESS_EVERY_S = 0.25
 #: Attempts to start the mirror if the connection is lost meanwhile.
@@ -78,7 +80,10 @@ class SessionFiles:
         self._tell = tell
         self._sending = sending
         self._landed = landed
-        self._hosts = FileAgents(dial, arrived=self._agent_arrived, repair=repair)
+        self._link = link
+        self._hosts = FileAgents(
+            dial, arrived=self._agent_arrived, has_room=self._has_room, repair=repair
+        )
         self.file_agent, self.file_agent_soon = self._hosts.current, self._hosts.soon
         self.node_changed = self._hosts.node_changed
         self.mirrors: MirrorSet | None = None
@@ -209,6 +214,14 @@ class SessionFiles:
         if self.mirrors is not None:
             steps.append(("the mirror", self.mirrors.stop(), 9.0))
         return steps
+
+    async def _has_room(self) -> bool:
+        """Return False if the login host gives no session now; see FileAgents."""
+        try:
+            await self._link.run(["true"], timeout_s=_ROOM_S)
+        except TimeoutExpired as error:
+            return error.cause is None  # it gave one, and is slow
+        return True
 
     def _agent_arrived(self) -> None:
         if self.mirrors is not None:
