@@ -61,9 +61,8 @@ _given: set[int] = set()
 def free_port() -> int:
     """A port that is free now, below the ephemeral range so that nobody is given it by chance."""
     # Each worker of pytest-xdist has ports of its own: between this answer and its use another
-    # one could be given the same port. So have the runs that scripts/test has side by side.
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    worker = (worker + int(os.environ.get("TK_TEST_FIRST_WORKER", "0"))) % 10
+    # one could be given the same port.
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 10
     first = 20000 + worker * 1200
     for port in random.sample(range(first, first + 1200), 200):
         with socket.socket() as probe:
