@@ -1,4 +1,4 @@
-"""Preempted, put back into the queue, run again elsewhere: on the lab's real Slurm."""
+"""Preempted, put back into the queue, run again elsewhere, or over: on the lab's real Slurm."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from tests.support import processes
 from tests.support.editors import said
 from tests.support.tkrig import PATIENCE_S, PROGRAM, Project, Terminal, free_port, line_of
 
@@ -116,3 +117,13 @@ async def test_without_requeue_it_is_over_and_says_what_helps(project: Project) 
         ended = await until(project, "ended", "PREEMPTED")
         assert "with `tk up --requeue` such a job comes back" in str(ended["detail"])
         assert said(editor)
+
+
+async def test_up_while_the_session_learns_of_its_jobs_end_gets_another(project: Project) -> None:
+    jobs = set()
+    for _ in range(3):
+        status = await project.up("node1")
+        jobs.add(status["job"]["id"])
+        processes.kill([status["agent"]["pid"]])
+    project.forget_killed_agents()
+    assert len(jobs) == 3

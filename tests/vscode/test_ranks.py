@@ -54,6 +54,8 @@ async def test_one_f5_is_on_both_ranks(vscode: Window, armed: Terminal) -> None:
     await vscode.shows_variable("share", "[1, 3]")
     await vscode.step_over()
     await vscode.stands(SECOND, NEXT)
+    # While a step takes long, VS Code shows another session that stands.
+    await vscode.focus_session(SECOND)
     await vscode.shows_variable("loss", "2.0")
     await vscode.stands(FIRST, STOP)
     await vscode.picture("ranks")

@@ -215,9 +215,10 @@ async def _up(launch: LaunchSpec) -> SessionStatus:
     from tunnelkit.session.runtime.paths import session_paths
 
     paths = session_paths(launch.settings.project_dir)
-    over = False
+    over = reconnects = False
     if is_alive(paths):
         status = await _current(paths)
+        reconnects = status["state"] == "reconnecting"
         if mismatch := other_version(status):
             note(f"  {mismatch}")
         if status["state"] == "closing":
@@ -241,9 +242,14 @@ async def _up(launch: LaunchSpec) -> SessionStatus:
             control_client.start_daemon(_with_last_node(launch, paths, with_job=not over), paths)
         try:
             return await follower.follow()
-        except TunnelkitError:
+        except TunnelkitError as error:
             await _cleaned_up(paths)
-            raise
+            if not (reconnects and await _has_ended(paths)):
+                raise
+            # It was about to end when this command came: the user has asked for one that is up.
+            error.hint = None
+            note(f"  {error.one_line()}; getting a new one")
+    return await _up(launch)
 
 
 def _check_same_job(launch: LaunchSpec, status: SessionStatus) -> None:
@@ -290,6 +296,15 @@ async def _cleaned_up(paths: SessionPaths) -> None:
     with contextlib.suppress(NoSessionError, TimeoutExpired):
         if (await _current(paths))["state"] in ("failed", "closing"):
             await gone(paths)
+
+
+async def _has_ended(paths: SessionPaths) -> bool:
+    """True if the session's allocation is over, and only its process is left."""
+    from tunnelkit.errors import NoSessionError
+
+    with contextlib.suppress(NoSessionError):
+        return (await _current(paths))["state"] == "ended"
+    return False
 
 
 def _with_last_node(launch: LaunchSpec, paths: SessionPaths, *, with_job: bool) -> LaunchSpec:
