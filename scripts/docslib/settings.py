@@ -37,6 +37,8 @@ MEANING: Mapping[str, str] = {
     "allocation.black_box": "Keep a record of the job's processes and memory for `tk why`.",
     "allocation.pod": "Pods to use: `POD`, `TYPE/NAME` or `-l SELECTOR` (Kubernetes).",
     "allocation.image": "Image of a pod that `tk up` makes (Kubernetes).",
+    "allocation.manifest": "File with an object that `tk up` makes (Kubernetes).",
+    "allocation.queue": "Queue of Kueue for what `tk up` makes.",
     "allocation.gpu_resource": "Name of the GPUs in a pod's requests.",
     "mirror.enabled": "`false` turns the mirror off.",
     "mirror.remote": "The project's directory on the cluster; by default `~/tk/PROJECT`.",

@@ -244,5 +244,10 @@ def test_the_proxy_passes_on_no_more_than_tk_needs() -> None:
     assert passes("/api/v1/namespaces/mine/pods/p/exec") and passes("/version")
     for path in ("secrets", "secrets/x", "serviceaccounts/x/token", "podsx", "configmaps"):
         assert not passes(f"/api/v1/namespaces/mine/{path}")
+    assert passes("/apis/batch/v1/namespaces/mine/jobs/llama")
+    for path in ("jobs/llama/status", "cronjobs", "jobs/", "rolebindings"):
+        assert not passes(f"/apis/batch/v1/namespaces/mine/{path}")
+    for api in ("batch/v1/namespaces/yours", "batch/v1", "a/b/v1/namespaces/mine"):
+        assert not passes(f"/apis/{api}/jobs")
     assert not passes("/api/v1/namespaces/yours/pods")
     assert not passes("/apis/rbac.authorization.k8s.io/v1/clusterroles")

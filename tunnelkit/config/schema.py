@@ -80,7 +80,8 @@ class AllocationSettings:
 
     `black_box`: keep a record of the job's processes and memory, for `tk why` after its end.
     `pod`: on Kubernetes the pods to use, as POD, TYPE/NAME or "-l SELECTOR"; `image`: of a pod to
-    make instead; `gpu_resource`: its GPUs' name there.
+    make instead, `manifest`: a file with an object to make; `gpu_resource`: its GPUs' name there;
+    `queue`: of Kueue.
     """
 
     partition: Annotated[str | None, v.SCHEDULER_WORD] = None
@@ -99,12 +100,14 @@ class AllocationSettings:
     black_box: Annotated[bool, v.BOOLEAN] = True
     pod: Annotated[str | None, v.LINE] = None
     image: Annotated[str | None, v.SCHEDULER_WORD] = None
+    manifest: Annotated[str | None, v.LINE] = None
+    queue: Annotated[str | None, v.SCHEDULER_WORD] = None
     gpu_resource: Annotated[str, v.SCHEDULER_WORD] = "nvidia.com/gpu"
 
     def request(self, node: str | None = None) -> ResourceRequest:
         """The request for the scheduler, for `node` or for whichever node it gives."""
         asked = asdict(self)
-        for key in ("black_box", "pod", "image", "gpu_resource"):
+        for key in ("black_box", "pod", "image", "manifest", "queue", "gpu_resource"):
             del asked[key]
         return ResourceRequest(node=node, **asked)
 

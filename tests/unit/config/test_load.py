@@ -195,6 +195,8 @@ def test_json_round_trip(rig: Rig) -> None:
             "allocation.black_box": False,
             "allocation.pod": "-l app=train",
             "allocation.image": "ghcr.io/me/train:12",
+            "allocation.manifest": "job.yaml",
+            "allocation.queue": "team-a",
             "allocation.gpu_resource": "amd.com/gpu",
             "debug.read_ahead": False,
         }

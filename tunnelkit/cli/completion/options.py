@@ -104,6 +104,13 @@ def selector_option() -> Declaration:
     )
 
 
+def manifest_option() -> Declaration:
+    """Return the option `--file`."""
+    return typer.Option(
+        "--file", "-f", metavar="FILE", help="Kubernetes: make the object of this manifest."
+    )
+
+
 def container_option() -> Declaration:
     """Return the option `--container`."""
     return typer.Option(

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from tunnelkit.lab.kube.exec_server import serve_exec
+from tunnelkit.lab.kube.owners import KINDS, Owner, owned_by
 from tunnelkit.lab.kube.pods import Pod, now
 from tunnelkit.lab.kube.wire import Json, Request, answer, failure, read_request, wants_upgrade
 
@@ -61,6 +62,7 @@ class ApiServer:
         self._root = root
         self._token = token
         self._pods: dict[str, Pod] = {}
+        self._owners: dict[tuple[str, str], Owner] = {}
         self._events: list[object] = []
         #: "verb resource" that the user may not.
         self._denied: set[str] = set()
@@ -152,7 +154,40 @@ class ApiServer:
             return 201, {"status": {"userInfo": {"username": "me", "groups": []}}}
         if request.parts[:3] == ["api", "v1", "namespaces"] and len(request.parts) >= 5:
             return await self._namespaced(request)
+        if request.parts[0] == "apis" and request.parts[5:] and request.parts[5] in KINDS:
+            return await self._owned(request, request.parts[5])
         raise Refused(404, "NotFound", f"no {request.path}")
+
+    async def _owned(self, request: Request, resource: str) -> tuple[int, object]:
+        """Answer about objects that make pods."""
+        name = request.parts[6] if len(request.parts) > 6 else None
+        verb = "list" if request.method == "GET" and name is None else _VERBS[request.method]
+        self._check_right(verb, resource)
+        if verb == "create":
+            owner = Owner(resource, request.json())
+            self._owners[resource, owner.name] = owner
+            await self._start_pods(owner)
+            return 201, owner.json
+        if name is None:
+            wanted = _wanted(request.first("labelSelector"))
+            there = [one for one in self._owners.values() if one.resource == resource]
+            found: list[object] = [
+                one.json for one in there if wanted.items() <= one.labels.items()
+            ]
+            return 200, _list("List", found)
+        if (resource, name) not in self._owners:
+            raise Refused(404, "NotFound", f'{resource} "{name}" not found')
+        owner = self._owners[resource, name]
+        if verb == "delete":
+            del self._owners[resource, name]
+            if request.first("propagationPolicy") == "Background":
+                for pod in [one for one in self._pods.values() if owned_by(one.json, owner)]:
+                    self._later(self._delete(pod, 20.0))
+        return 200, owner.json
+
+    async def _start_pods(self, owner: Owner) -> None:
+        for made in owner.pods():
+            await self._add(Pod(self._root, NAMESPACE, made))
 
     async def _namespaced(self, request: Request) -> tuple[int, object]:
         kind, name = request.parts[4], request.parts[5] if len(request.parts) > 5 else None
@@ -193,6 +228,9 @@ class ApiServer:
             raise Refused(400, "BadRequest", str(error)) from error
         if pod.name in self._pods:
             raise Refused(409, "AlreadyExists", f'pods "{pod.name}" already exists')
+        return await self._add(pod)
+
+    async def _add(self, pod: Pod) -> Json:
         self._pods[pod.name] = pod
         if self._held_status is None:
             await pod.run()
@@ -201,7 +239,7 @@ class ApiServer:
         return pod.json
 
     def _listed(self, selector: str) -> list[object]:
-        wanted = dict(one.split("=", 1) for one in selector.split(",") if "=" in one)
+        wanted = _wanted(selector)
         found: list[object] = []
         for pod in self._pods.values():
             metadata = pod.json["metadata"]
@@ -232,6 +270,7 @@ class ApiServer:
             "hold": self._hold,
             "status": self._set_status,
             "restart": self._restart,
+            "resume": self._resume,
             "fail": self._fail,
             "event": self._add_event,
             "cut": self._cut,
@@ -266,6 +305,13 @@ class ApiServer:
         await pod.restart(terminated if isinstance(terminated, dict) else {})
         return pod.json
 
+    async def _resume(self, given: Json) -> object:
+        """Let a suspended Job make its pods, as Kueue does once there is room."""
+        owner = self._owners["jobs", str(given.get("job"))]
+        owner.spec["suspend"] = False
+        await self._start_pods(owner)
+        return owner.json
+
     async def _fail(self, given: Json) -> object:
         """End a pod by force. gone: it is no longer there, as after a deletion."""
         pod, status = self._pod(str(given.get("pod"))), given.get("status")
@@ -287,6 +333,10 @@ class ApiServer:
 
     async def _processes(self, given: Json) -> object:
         return self._pod(str(given.get("pod"))).processes()
+
+
+def _wanted(selector: str) -> dict[str, str]:
+    return dict(one.split("=", 1) for one in selector.split(",") if "=" in one)
 
 
 def _list(kind: str, items: list[object]) -> Json:

@@ -11,6 +11,8 @@ from tunnelkit.errors import ConfigError, UsageError
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+#: Objects that tk makes from a manifest; their pods belong to them.
+_OWNERS = "jobs|statefulsets|deployments|jobsets|pytorchjobs|leaderworkersets"
 #: The whole argv is in a URL; proxies on the way allow 8 KiB and more for one.
 MOST_URL_BYTES = 7000
 
@@ -90,6 +92,7 @@ class KubeTarget:
             (
                 "^/version$",
                 f"^/api/v1/namespaces/{self.namespace}/(pods|events|resourcequotas)(/.*)?$",
+                f"^/apis/[a-z0-9.-]+/v[a-z0-9]+/namespaces/{self.namespace}/({_OWNERS})(/[^/]+)?$",
                 r"^/apis/authorization\.k8s\.io/v1/selfsubjectaccessreviews$",
                 r"^/apis/authentication\.k8s\.io/v1/selfsubjectreviews$",
             )

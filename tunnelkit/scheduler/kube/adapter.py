@@ -17,8 +17,10 @@ from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest
 from tunnelkit.scheduler.base import Capabilities, Command, PendingCause, Where
 from tunnelkit.scheduler.batch_scripts import BatchScripts
 from tunnelkit.scheduler.inspector import JobInspector
+from tunnelkit.scheduler.kube.manifest import Manifest
 from tunnelkit.scheduler.kube.members import Pod, name_of, parse_choice, text
-from tunnelkit.scheduler.kube.pod_spec import SESSION_LABEL, PodTemplate, pod_of, session_label
+from tunnelkit.scheduler.kube.object_kinds import POD, ObjectKind, kind_of
+from tunnelkit.scheduler.kube.pod_spec import MADE, SESSION_LABEL, PodTemplate, session_label
 from tunnelkit.scheduler.kube.replaced import RunningPods, instance_of, restarted
 from tunnelkit.scheduler.kube.words import PodState, judge, line, refused
 
@@ -30,22 +32,35 @@ _GRACE_S = 20
 class Kubernetes:
     """The adapter for one namespace.
 
-    container: as set, None for each pod's default. template: of tk's own pods; None: none can be
-    made. It remembers which pods it has seen running: another one of the same name is another.
-    That ends a job of one pod; one of an owner's pods goes on with the pod in its place."""
+    container: as set, None for each pod's default. template: of what tk makes, pods or an object
+    that makes them; None: nothing can be
+    made, and `refusal` says why. It remembers which pods it has seen running: another
+    one of the same name is another. That ends a job of one pod; one of an owner's pods goes on with
+    the pod in its place."""
 
     name = "kubernetes"
     capabilities = Capabilities(joins_jobs=True, agent_starts_peers=False)
 
     def __init__(
-        self, namespace: str, *, container: str | None = None, template: PodTemplate | None = None
+        self,
+        namespace: str,
+        *,
+        container: str | None = None,
+        template: PodTemplate | Manifest | None = None,
+        refusal: UsageError | None = None,
     ) -> None:
         self._namespace = namespace
         self._container = container
         self._template = template
+        self._refusal = refusal or UsageError(
+            "which pod? none is named",
+            hint="tk up POD adopts one, tk up --image IMAGE makes one",
+        )
         self._seen: dict[str, str] = {}
         self._groups: dict[str, RunningPods] = {}
         self._causes: dict[str, PendingCause] = {}
+        #: Objects of tk's own whose pods have all been seen started.
+        self._complete: set[str] = set()
 
     def inspector(self) -> JobInspector | None:
         """See `Scheduler.inspector`."""
@@ -62,18 +77,15 @@ class Kubernetes:
     ) -> Command:
         """See `Scheduler.submit`. body: the words of the container's command, quoted for sh."""
         if self._template is None:
-            raise UsageError(
-                "which pod? none is named",
-                hint="tk up POD adopts one, tk up --image IMAGE makes one",
-            )
-        pod = pod_of(request, self._template, job_name=job_name, command=shlex.split(body))
-        return _request("POST", self._pods(), pod)
+            raise self._refusal
+        made = self._template.held(request, job_name=job_name, command=shlex.split(body))
+        return _request("POST", self._template.path(self._namespace), made)
 
     def parse_submit(self, done: Completed) -> str:
         """See `Scheduler.parse_submit`."""
         if done.exit_code != 0:
             raise SchedulerError(
-                f"the API server did not take the pod in {self._namespace}",
+                f"the API server did not take the {self._kind.choice} in {self._namespace}",
                 cause=refused(done.error_text),
                 hint="`tk doctor` shows your rights and the quota that is left",
                 transient=done.exit_code in (409, 429) or done.exit_code >= 500,
@@ -85,37 +97,60 @@ class Kubernetes:
                 hint="`kubectl get pods` shows whether there is a pod",
                 transient=True,
             )
-        return f"pod/{name}"
+        return f"{self._kind.choice}/{name}"
 
     def find(self, job_name: str) -> Command:
         """See `Scheduler.find`."""
         selector = quote(f"{SESSION_LABEL}={session_label(job_name)}", safe="")
-        return _request("GET", f"{self._pods()}?labelSelector={selector}")
+        made = self._pods() if self._template is None else self._template.path(self._namespace)
+        return _request("GET", f"{made}?labelSelector={selector}")
 
     def parse_find(self, done: Completed, job_name: str) -> list[JobStatus]:
         """See `Scheduler.parse_find`."""
-        wanted, found = session_label(job_name), []
-        for pod in sorted(self._items(done), key=lambda pod: text(pod, *_CREATED)):
-            if text(pod, "metadata", "labels", SESSION_LABEL) != wanted:
+        wanted = session_label(job_name)
+        found: dict[str, JobStatus] = {}
+        for one in sorted(self._items(done), key=lambda one: text(one, *_CREATED)):
+            if text(one, "metadata", "labels", SESSION_LABEL) != wanted or not name_of(one):
                 continue
-            state = judge(pod, self._container)
-            if state.state is not JobState.ENDED and name_of(pod):
-                found.append(self._status(f"pod/{name_of(pod)}", [(pod, state)]))
-        return found
+            status = self._made(one)
+            if status.state is not JobState.ENDED:
+                found.setdefault(status.job_id, status)
+        return list(found.values())
+
+    def _made(self, one: Pod) -> JobStatus:
+        """Return the state of something that tk made: a pod, or an object that makes pods."""
+        if self._kind is not POD:
+            going = bool(text(one, "metadata", "deletionTimestamp"))
+            state = JobState.ENDED if going else JobState.PENDING
+            return JobStatus(f"{self._kind.choice}/{name_of(one)}", state, "")
+        made = text(one, "metadata", "annotations", MADE)
+        job_id = parse_choice(made).written if made else f"pod/{name_of(one)}"
+        return self._status(job_id, [(one, judge(one, self._container))])
 
     def cancel(self, job_id: str) -> Command:
         """See `Scheduler.cancel`."""
         choice = parse_choice(job_id)
-        path = f"{self._pods()}/{choice.pod}?gracePeriodSeconds={_GRACE_S}"
+        if choice.pod:
+            path = f"{self._pods()}/{choice.pod}?gracePeriodSeconds={_GRACE_S}"
+            return _request("DELETE", path)
+        kind = kind_of(job_id.partition("/")[0])
+        own = self._template is not None and self._kind is kind
+        objects = self._template.path(self._namespace) if own and self._template else None
+        # Its pods go with it, and get their TERM.
+        path = f"{objects or kind.path(self._namespace)}/{choice.name}?propagationPolicy=Background"
         return _request("DELETE", path)
+
+    @property
+    def _kind(self) -> ObjectKind:
+        return POD if self._template is None else self._template.kind
 
     def parse_cancel(self, done: Completed) -> None:
         """See `Scheduler.parse_cancel`."""
         if done.exit_code not in (0, _NOT_FOUND):
             raise SchedulerError(
-                "the pod could not be deleted",
+                "what tk made could not be deleted",
                 cause=line(done.error_text),
-                hint="`kubectl delete pod` does it by hand",
+                hint="`kubectl delete` does it by hand",
                 transient=done.exit_code >= 500,
             )
 
@@ -175,7 +210,7 @@ class Kubernetes:
         group.look(members)
         status = self._status(job_id, members)
         if not group.lost:
-            return status
+            return self._gathered(job_id, members) or status
         status = replace(status, lost=tuple(group.lost))
         pending = [one for one in members if one[1].state is JobState.PENDING]
         if status.state is JobState.RUNNING and pending:
@@ -184,6 +219,23 @@ class Kubernetes:
             return status
         why = "there is no pod in its place yet"
         return JobStatus(job_id, JobState.PENDING, "Replacing", reason=why, lost=status.lost)
+
+    def _gathered(self, job_id: str, members: Sequence[tuple[Pod, PodState]]) -> JobStatus | None:
+        """Return the state of an object of tk's own that has not started all of its pods yet."""
+        if self._template is None or not job_id.startswith(f"{self._kind.choice}/"):
+            return None
+        pending = [one for one in members if one[1].state is JobState.PENDING]
+        started = len(members) - len(pending)
+        if job_id in self._complete or started >= self._template.pods:
+            self._complete.add(job_id)
+            return None
+        why = f"{started} of {self._template.pods} pods run"
+        if not members:
+            queue = self._template.queue
+            why = f"it waits in the queue {queue}" if queue else f"{job_id} has no pod yet"
+        elif pending:
+            why = self._status(job_id, pending).explanation or why
+        return JobStatus(job_id, JobState.PENDING, "Pending", explanation=why)
 
     def _status(self, job_id: str, members: Sequence[tuple[Pod, PodState]]) -> JobStatus:
         """Join the states of pods: as long as one runs, the job does."""

@@ -10,10 +10,16 @@ from dataclasses import dataclass
 
 from tunnelkit.errors import UsageError
 from tunnelkit.model import ResourceRequest
+from tunnelkit.scheduler.kube.object_kinds import JOB, POD, ObjectKind
 
 SESSION_LABEL = "tunnelkit.dev/session"
+#: Annotation of each pod: the TYPE/NAME of the object that tk made for it.
+MADE = "tunnelkit.dev/made"
+#: Kueue starts what has it once there is room in that queue.
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 GPU = "nvidia.com/gpu"
 _RESOURCE = re.compile(r"[A-Za-z0-9./-]{1,120}")
+_QUEUE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _IMAGE = re.compile(r"[A-Za-z0-9._/:@-]{1,255}")
 _MEM = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)(i?)B?", re.IGNORECASE)
 #: tk's own place in the pod: its files, HOME and the mirror.
@@ -23,11 +29,66 @@ _END_S = 30
 
 @dataclass(frozen=True)
 class PodTemplate:
-    """The settings for tk's own pods. gpu_resource: its name in requests."""
+    """The settings for tk's own pods. gpu_resource: its name in requests. queue: of Kueue, which
+    starts a Job's pod once there is room; None: a pod alone."""
 
     image: str
     gpu_resource: str = GPU
     container: str = "main"
+    queue: str | None = None
+
+    @property
+    def kind(self) -> ObjectKind:
+        """The kind of object that is made."""
+        return POD if self.queue is None else JOB
+
+    @property
+    def pods(self) -> int:
+        """The number of pods that it asks for."""
+        return 1
+
+    def path(self, namespace: str) -> str:
+        """Return the path of such objects in the API."""
+        return self.kind.path(namespace)
+
+    def held(self, request: ResourceRequest, *, job_name: str, command: Sequence[str]) -> bytes:
+        """Return the object as JSON. Raises UsageError for what the API can't take."""
+        _check(request, self)
+        ours = new_metadata(job_name, self.queue)
+        spec = _pod_spec(request, self, command)
+        about: dict[str, object] = {"name": ours.name, "labels": ours.labels}
+        made: dict[str, object] = {"apiVersion": "v1", "kind": "Pod", "metadata": about}
+        if self.queue is None:
+            return json.dumps({**made, "spec": spec}).encode()
+        pod = {"labels": ours.of_pods, "annotations": {MADE: f"job/{ours.name}"}}
+        template = {"metadata": pod, "spec": spec}
+        # Kueue ends the suspension. A pod that ends is not replaced: what ran in it is gone.
+        job = {"suspend": True, "backoffLimit": 0, "template": template}
+        return json.dumps({**made, "apiVersion": "batch/v1", "kind": "Job", "spec": job}).encode()
+
+
+@dataclass(frozen=True)
+class NewMetadata:
+    """The name of an object that tk makes, its labels, and those of its pods."""
+
+    name: str
+    labels: dict[str, str]
+    of_pods: dict[str, str]
+
+
+def new_metadata(job_name: str, queue: str | None) -> NewMetadata:
+    """Return name and labels. Raises UsageError if `queue` can't be a queue's name.
+
+    Names are unique: a second answer to one request can't make a second object."""
+    if queue is not None and not _QUEUE.fullmatch(queue):
+        raise UsageError(
+            f"{queue!r} is not the name of a queue",
+            hint="`kubectl get localqueues` lists Kueue's queues",
+        )
+    label = session_label(job_name)
+    of_pods = {SESSION_LABEL: label}
+    labels = of_pods if queue is None else {**of_pods, QUEUE_LABEL: queue}
+    return NewMetadata(f"{label}-{secrets.token_hex(3)}", labels, of_pods)
 
 
 def session_label(job_name: str) -> str:
@@ -44,12 +105,9 @@ def quantity(mem: str) -> str:
     return f"{found[1]}{unit}i"
 
 
-def pod_of(
-    request: ResourceRequest, template: PodTemplate, *, job_name: str, command: Sequence[str]
-) -> bytes:
-    """Return the pod as JSON. Raises UsageError for what the API can't take."""
-    _check(request, template)
-    label = session_label(job_name)
+def _pod_spec(
+    request: ResourceRequest, template: PodTemplate, command: Sequence[str]
+) -> dict[str, object]:
     container = {
         "name": template.container,
         "image": template.image,
@@ -66,7 +124,7 @@ def pod_of(
             "capabilities": {"drop": ["ALL"]},
         },
     }
-    spec = {
+    spec: dict[str, object] = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": _END_S,
         "automountServiceAccountToken": False,
@@ -82,11 +140,7 @@ def pod_of(
         spec["activeDeadlineSeconds"] = request.time_limit_s
     if request.node is not None:
         spec["nodeSelector"] = {"kubernetes.io/hostname": request.node}
-    # Names are unique: a second answer to one request can't make a second pod.
-    name = f"{label}-{secrets.token_hex(3)}"
-    metadata = {"name": name, "labels": {SESSION_LABEL: label}}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    return json.dumps(pod).encode()
+    return spec
 
 
 def _resources(request: ResourceRequest, template: PodTemplate) -> dict[str, dict[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tunnelkit.config.schema import Settings
@@ -27,27 +28,55 @@ _NOT_HERE = {
 
 
 def choose_pods(settings: Settings, named: str | None, selector: str | None) -> str | None:
-    """Return the pods to adopt, as their job id; None to make one, of `[allocation] image`.
+    """Return the pods to adopt, as their job id; None to make what `[allocation]` says.
 
     named: POD or TYPE/NAME, selector: of labels; they win over the settings. Raises UsageError."""
     from tunnelkit.scheduler.kube.members import parse_choice
 
     asked = settings.allocation
-    if named is not None and selector is not None:
-        raise UsageError("a pod and a label selector", hint="give one of them")
+    makes = {"an image": "image", "a manifest": "manifest"}
+    given = [words for words, key in makes.items() if _by_flag(settings, key)]
+    given += ["a pod"] if named is not None else []
+    given += ["a label selector"] if selector is not None else []
+    if len(given) > 1:
+        raise UsageError(" and ".join(given[:2]), hint="give one of them")
     if selector is not None:
         return parse_choice(f"-l {selector}").written
     if named is not None:
         return parse_choice(named).written
-    if settings.origins["allocation.image"].kind == "flag" or asked.pod is None:
-        if asked.image is None:
+    if given or asked.pod is None:
+        from tunnelkit.session.job.pod_templates import uses_manifest
+
+        if asked.image is None and asked.manifest is None:
             raise UsageError(
                 "which pod? none is named",
                 hint="tk up POD adopts one, tk up --image IMAGE makes one; or set `pod` under "
                 "[allocation]",
             )
+        if uses_manifest(settings):
+            _check_manifest(settings)
         return None
     return parse_choice(asked.pod).written
+
+
+def _by_flag(settings: Settings, key: str) -> bool:
+    return settings.origins[f"allocation.{key}"].kind == "flag"
+
+
+def _check_manifest(settings: Settings) -> None:
+    """Refuse a file that is not there, and options that say what to ask for: the manifest says it.
+
+    Raises UsageError."""
+    file = Path(settings.project_dir, settings.allocation.manifest or "")
+    if not file.is_file():
+        raise UsageError(f"there is no file {file}", hint="tk up -f FILE, a manifest for kubectl")
+    for name, origin in settings.origins.items():
+        section, _, key = name.partition(".")
+        if section == "allocation" and origin.kind == "flag" and key not in ("manifest", "queue"):
+            raise UsageError(
+                f"--{key} and a manifest: the manifest says what to ask for",
+                hint=f"leave --{key} out, or change the file",
+            )
 
 
 class PodRoute:
@@ -68,16 +97,24 @@ async def _detect(link: Link) -> str:
 
 
 async def _find_scheduler(link: Link, settings: Settings) -> Scheduler | None:
-    from tunnelkit.scheduler.kube.adapter import Kubernetes  # sessions by ssh need none of it
-    from tunnelkit.scheduler.kube.pod_spec import PodTemplate
+    # Sessions by ssh need none of it.
+    from tunnelkit.scheduler.kube.adapter import Kubernetes
+    from tunnelkit.session.job.pod_templates import template_of
 
     for key, why in _NOT_HERE.items():
         if getattr(settings.cluster, key):
             raise ConfigError(f"[cluster] {key} means nothing here", cause=why, hint="leave it out")
-    image, asked = settings.allocation.image, settings.allocation
-    template = None if image is None else PodTemplate(image, asked.gpu_resource)
-    namespace = settings.cluster.namespace or ""
-    return Kubernetes(namespace, container=settings.cluster.container, template=template)
+    template = refusal = None
+    try:
+        template = await template_of(settings)
+    except UsageError as error:
+        refusal = error  # what a killed session has made can be found and ended all the same
+    return Kubernetes(
+        settings.cluster.namespace or "",
+        container=settings.cluster.container,
+        template=template,
+        refusal=refusal,
+    )
 
 
 def _pod_agent(to: AgentAddress) -> PodAgent:

@@ -12,10 +12,12 @@ from tunnelkit.link.kube.printable import printable
 from tunnelkit.model import Completed, JobState
 from tunnelkit.scheduler.base import Command
 from tunnelkit.scheduler.kube.adapter import Kubernetes
+from tunnelkit.scheduler.kube.object_kinds import POD, ObjectKind
 from tunnelkit.session.agent.pod_agent import python_argv
 from tunnelkit.session.doctor import laptop_checks
 from tunnelkit.session.doctor.check import Check, Finding, fail, ok, skip, warn
 from tunnelkit.session.doctor.context import CheckContext
+from tunnelkit.session.job.pod_templates import template_of
 from tunnelkit.session.runtime.completion_cache import learn
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -91,7 +93,10 @@ async def _lacking(link: KubeLink, rights: tuple[tuple[str, str], ...]) -> list[
     found = []
     for verb, resource in rights:
         name, _, sub = resource.partition("/")
+        name, _, group = name.partition(".")
         asked = {"namespace": link.target.namespace, "verb": verb, "resource": name}
+        if group:
+            asked["group"] = group
         if sub:
             asked["subresource"] = sub
         body = json.dumps({"spec": {"resourceAttributes": asked}, **_REVIEW}).encode()
@@ -108,27 +113,37 @@ async def _lacking(link: KubeLink, rights: tuple[tuple[str, str], ...]) -> list[
 _REVIEW = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
 
 
-def role(namespace: str) -> dict[str, object]:
-    """Return the Role that an administrator may give, for all that tk does."""
+def role(namespace: str, kind: ObjectKind = POD) -> dict[str, object]:
+    """Return the Role that an administrator may give, for all that tk does.
+
+    kind: of what tk makes."""
     rules = [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "create", "delete"]},
         {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]},
         {"apiGroups": [""], "resources": ["events"], "verbs": ["get", "list"]},
     ]
+    if kind is not POD:
+        verbs = ["list", "create", "delete"]
+        rules.append({"apiGroups": [kind.group], "resources": [kind.plural], "verbs": verbs})
     metadata = {"name": "tunnelkit", "namespace": namespace}
     group = "rbac.authorization.k8s.io/v1"
     return {"apiVersion": group, "kind": "Role", "metadata": metadata, "rules": rules}
+
+
+def _asks(namespace: str, what: str, verbs: str, resources: str) -> str:
+    name = f"tunnelkit-{what}" if what else "tunnelkit"
+    return (
+        f"ask an administrator of {namespace} for: kubectl -n {namespace} create role {name} "
+        f"--verb={verbs} --resource={resources}, and its rolebinding for you; "
+        "`tk doctor --json` has the Role"
+    )
 
 
 async def rights(scene: CheckContext) -> Finding:
     """Check each right that tk uses."""
     link = await _link(scene)
     namespace = link.target.namespace
-    asked = (
-        f"ask an administrator of {namespace} for: kubectl -n {namespace} create role tunnelkit "
-        "--verb=get,list,create,delete --resource=pods,pods/exec, and its rolebinding for you; "
-        "`tk doctor --json` has the Role"
-    )
+    asked = _asks(namespace, "", "get,list,create,delete", "pods,pods/exec")
     lacks = await _lacking(link, _NEEDED)
     if lacks:
         return fail(f"you may not {', '.join(lacks)}", fix=asked, role=role(namespace))
@@ -141,8 +156,22 @@ async def rights(scene: CheckContext) -> Finding:
     if lacks := await _lacking(link, _OWN_PODS):
         found = f"pods that are there can be used; you may not {', '.join(lacks)}"
         return warn(found, fix=asked, role=role(namespace))
+    kind = await _made_kind(scene)
+    if kind is not POD:
+        objects = f"{kind.plural}.{kind.group}"
+        own = tuple((verb, objects) for verb in ("list", "create", "delete"))
+        if lacks := await _lacking(link, own):
+            asked = _asks(namespace, f"{kind.choice}s", "list,create,delete", objects)
+            return fail(f"you may not {', '.join(lacks)}", fix=asked, role=role(namespace, kind))
     await _learn_names(link, scene)
-    return ok("get, list, create, delete pods; exec into them")
+    more = "" if kind is POD else f"; list, create, delete {kind.plural}"
+    return ok(f"get, list, create, delete pods; exec into them{more}")
+
+
+async def _made_kind(scene: CheckContext) -> ObjectKind:
+    """Return the kind of what `[allocation]` has tk make. Raises UsageError for a bad manifest."""
+    template = await template_of(scene.settings)
+    return POD if template is None else template.kind
 
 
 async def _learn_names(link: KubeLink, scene: CheckContext) -> None:

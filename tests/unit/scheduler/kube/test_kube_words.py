@@ -15,7 +15,7 @@ from tunnelkit.model import Completed, JobState, ResourceRequest
 from tunnelkit.scheduler.base import PendingCause
 from tunnelkit.scheduler.kube.adapter import Kubernetes
 from tunnelkit.scheduler.kube.members import parse_choice
-from tunnelkit.scheduler.kube.pod_spec import PodTemplate, pod_of, quantity, session_label
+from tunnelkit.scheduler.kube.pod_spec import PodTemplate, quantity, session_label
 from tunnelkit.scheduler.kube.words import judge, refused
 
 #: Pods as Kubernetes 1.36 answered for them, without fields that nobody reads.
@@ -254,9 +254,9 @@ def test_a_pod_of_tks_own_is_one_that_restricted_namespaces_take() -> None:
 def test_what_a_pod_can_not_be_asked_for() -> None:
     for request in (ResourceRequest(partition="gpu"), ResourceRequest(nodes=2)):
         with pytest.raises(UsageError):
-            pod_of(request, PodTemplate("x"), job_name="j", command=["x"])
+            PodTemplate("x").held(request, job_name="j", command=["x"])
     with pytest.raises(UsageError, match="name of an image"):
-        pod_of(ResourceRequest(), PodTemplate("a b"), job_name="j", command=["x"])
+        PodTemplate("a b").held(ResourceRequest(), job_name="j", command=["x"])
     with pytest.raises(UsageError, match="which pod"):
         Kubernetes("n").submit(ResourceRequest(), job_name="j", body="x", log_dir="")
     assert (quantity("800M"), quantity("1T"), quantity("512")) == ("800Mi", "1Ti", "512Mi")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,6 +30,7 @@ _UP_HELP = """Get the node: connect, allocate, mirror, forward. Returns when all
     tk up ml-dev-env               Kubernetes: a pod of yours, or all pods of
     tk up statefulset/train        one owner; tk down leaves them
     tk up --image IMAGE --gpus 1   Kubernetes: a pod that tk makes and ends
+    tk up -f job.yaml              Kubernetes: your manifest, made and ended
 
 Called again, it tells the state of what is up, or takes over what a killed
 session left behind.
@@ -58,6 +60,10 @@ def up(
     container: Annotated[str | None, options.container_option()] = None,
     image: Annotated[
         str | None, options.text_option("IMAGE", "Kubernetes: make a pod of this image.")
+    ] = None,
+    manifest: Annotated[str | None, options.manifest_option()] = None,
+    queue: Annotated[
+        str | None, options.text_option("NAME", "Kubernetes: a queue of Kueue.")
     ] = None,
     profile: Annotated[str | None, options.profile_option()] = None,
     login: Annotated[str | None, options.login_option()] = None,
@@ -90,8 +96,10 @@ def up(
         allocation__exclusive=exclusive,
         allocation__requeue=requeue,
         allocation__image=image,
+        allocation__manifest=None if manifest is None else os.path.abspath(manifest),
+        allocation__queue=queue,
     )
-    given = selector or container or image
+    given = selector or container or image or manifest or queue
     node, attach_job = _place(wanted, node, attach_job, selector, for_kube=given is not None)
     _bring_up(wanted, node, attach_job, take_over=take_over, as_json=as_json)
 
@@ -112,7 +120,7 @@ def _place(
         return None, choose_pods(wanted, node or job, selector)
     if for_kube:
         raise UsageError(
-            "--selector, --container and --image are for Kubernetes",
+            "--selector, --container, --image, --file and --queue are for Kubernetes",
             hint="tk init --kube sets a directory up for it",
         )
     if node is not None:

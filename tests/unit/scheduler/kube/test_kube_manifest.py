@@ -1,0 +1,190 @@
+"""Manifests of users: which are taken, and what tk changes in them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tunnelkit.errors import UsageError
+from tunnelkit.model import ResourceRequest
+from tunnelkit.scheduler.kube.manifest import Manifest, parse_manifest
+from tunnelkit.scheduler.kube.pod_spec import MADE, QUEUE_LABEL, SESSION_LABEL
+
+HOLD = ["sh", "-c", "hold"]
+
+
+def container(name: str = "main", **more: object) -> dict[str, object]:
+    return {"name": name, "image": "train:12", "command": ["python"], "args": ["a.py"], **more}
+
+
+def template(*containers: dict[str, object], **metadata: object) -> dict[str, object]:
+    there = list(containers) or [container()]
+    return {"metadata": metadata, "spec": {"containers": there, "restartPolicy": "OnFailure"}}
+
+
+def job(**spec: object) -> dict[str, object]:
+    about = {"name": "llama", "generateName": "l-", "labels": {"app": "train"}}
+    made = {"template": template(), **spec}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": made}
+
+
+POD = {"apiVersion": "v1", "kind": "Pod", **template()}
+SERVICE = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "train"}}
+JOBSET = {
+    "apiVersion": "jobset.x-k8s.io/v1alpha2",
+    "kind": "JobSet",
+    "spec": {
+        "replicatedJobs": [
+            {"name": "driver", "template": {"spec": {"template": template()}}},
+            {
+                "name": "workers",
+                "replicas": 2,
+                "template": {"spec": {"parallelism": 4, "template": template()}},
+            },
+        ]
+    },
+}
+PYTORCH = {
+    "apiVersion": "kubeflow.org/v1",
+    "kind": "PyTorchJob",
+    "spec": {
+        "pytorchReplicaSpecs": {
+            "Master": {"replicas": 1, "template": template(container("pytorch"))},
+            "Worker": {"replicas": 3, "template": template(container("pytorch"))},
+        }
+    },
+}
+LWS = {
+    "apiVersion": "leaderworkerset.x-k8s.io/v1",
+    "kind": "LeaderWorkerSet",
+    "spec": {
+        "replicas": 2,
+        "leaderWorkerTemplate": {
+            "size": 4,
+            "leaderTemplate": template(),
+            "workerTemplate": template(),
+        },
+    },
+}
+VOLCANO = {
+    "apiVersion": "batch.volcano.sh/v1alpha1",
+    "kind": "Job",
+    "spec": {"tasks": [{"replicas": 1, "template": template()}, {"template": template()}]},
+}
+
+
+def read(*objects: object, container: str | None = None, queue: str | None = None) -> Manifest:
+    printed = "\n".join(json.dumps(one, indent=4) for one in objects)
+    return parse_manifest(printed, name="job.yaml", container=container, queue=queue)
+
+
+def held(manifest: Manifest) -> Any:
+    request = ResourceRequest(node=None)
+    return json.loads(manifest.held(request, job_name="tk-Proj_1-ab", command=HOLD))
+
+
+@pytest.mark.parametrize(
+    ("written", "path", "pods"),
+    [
+        (POD, "/api/v1/namespaces/mine/pods", 1),
+        (job(), "/apis/batch/v1/namespaces/mine/jobs", 1),
+        (job(parallelism=4, completions=3), "/apis/batch/v1/namespaces/mine/jobs", 3),
+        (JOBSET, "/apis/jobset.x-k8s.io/v1alpha2/namespaces/mine/jobsets", 9),
+        (PYTORCH, "/apis/kubeflow.org/v1/namespaces/mine/pytorchjobs", 4),
+        (LWS, "/apis/leaderworkerset.x-k8s.io/v1/namespaces/mine/leaderworkersets", 8),
+        (VOLCANO, "/apis/batch.volcano.sh/v1alpha1/namespaces/mine/jobs", 2),
+    ],
+)
+def test_each_kind_is_made_where_it_belongs_and_all_its_pods_wait(
+    written: dict[str, object], path: str, pods: int
+) -> None:
+    before = json.dumps(written)
+    manifest = read(written)
+    assert manifest.path("mine") == path and manifest.pods == pods
+    assert manifest.own_command == ["python", "a.py"]
+    made = held(manifest)
+    assert json.dumps(written) == before
+    name = made["metadata"]["name"]
+    assert name.startswith("tk-proj-1-ab-") and len(name) == len("tk-proj-1-ab-") + 6
+    text = json.dumps(made)
+    assert '"a.py"' not in text and '["python"]' not in text
+    templates = list(manifest.kind.templates(made))
+    assert templates
+    for one, _ in templates:
+        of_pod: Any = one
+        assert of_pod["spec"]["containers"][0]["command"] == HOLD
+        assert of_pod["metadata"]["labels"][SESSION_LABEL] == "tk-proj-1-ab"
+        assert of_pod["metadata"]["annotations"][MADE] == f"{manifest.kind.choice}/{name}"
+        never = "Never" if manifest.kind.choice == "pod" else "OnFailure"
+        assert of_pod["spec"]["restartPolicy"] == never
+
+
+def test_what_the_user_wrote_stays_but_for_what_would_end_a_container_that_waits() -> None:
+    mine = {"name": "data", "mountPath": "/data"}
+    written = container(
+        livenessProbe={}, readinessProbe={}, startupProbe={}, lifecycle={},
+        env=[{"name": "LR", "value": "1"}, {"name": "TK_DIR", "value": "/mine"}],
+        volumeMounts=[mine], resources={"limits": {"nvidia.com/gpu": "8"}},
+    )  # fmt: skip
+    one = template(container("proxy", livenessProbe={"a": 1}), written)
+    made = held(read(job(template=one, backoffLimit=2), container="main", queue="team-a"))
+    assert made["metadata"]["labels"] == {
+        "app": "train", SESSION_LABEL: "tk-proj-1-ab", QUEUE_LABEL: "team-a",
+    }  # fmt: skip
+    assert "generateName" not in made["metadata"] and made["spec"]["backoffLimit"] == 2
+    spec = made["spec"]["template"]["spec"]
+    proxy, main = spec["containers"]
+    assert proxy["command"] == ["python"] and proxy["livenessProbe"] == {"a": 1}
+    assert set(main) == {"name", "image", "command", "env", "volumeMounts", "resources"}
+    place = {"name": "tunnelkit", "mountPath": "/tk"}
+    assert main["volumeMounts"] == [mine, place]
+    assert main["env"] == [
+        {"name": "LR", "value": "1"}, {"name": "TK_DIR", "value": "/tk/agent"},
+    ]  # fmt: skip
+    assert spec["volumes"] == [{"name": "tunnelkit", "emptyDir": {}}]
+
+
+def test_the_container_is_the_one_that_kubectl_takes() -> None:
+    chosen = {"kubectl.kubernetes.io/default-container": "train"}
+    one = template(container("sidecar"), container("train"), annotations=chosen)
+    made = held(read({"apiVersion": "v1", "kind": "Pod", **one}))
+    sidecar, train = made["spec"]["containers"]
+    assert (sidecar["command"], train["command"]) == (["python"], HOLD)
+
+
+@pytest.mark.parametrize(
+    ("objects", "words"),
+    [
+        ((), "it has none"),
+        ((SERVICE,), "it has Service"),
+        ((SERVICE, job()), "it has Service, Job"),
+        (({"kind": "List", "items": [POD, POD]},), "it has Pod, Pod"),
+        (({**job(), "apiVersion": "batch.volcano.sh/v1alpha1/x"},), "it has Job"),
+        (({**job(), "apiVersion": "batch/../../v1"},), "it has Job"),
+        ((job(parallelism=0),), "asks for no pod"),
+        ((job(template=7),), "asks for no pod"),
+        ((job(template={"spec": {"containers": [7]}}),), "has no container"),
+        ((job(template={"spec": 7}),), "has no container"),
+        ((7,), "it has none"),
+    ],
+)
+def test_what_tk_cant_make_is_refused(objects: tuple[object, ...], words: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        read(*objects)
+    assert words in refused.value.one_line() and refused.value.hint
+
+
+def test_a_container_that_is_not_there_and_another_namespace_are_refused() -> None:
+    with pytest.raises(UsageError, match="no container web"):
+        read(job(), container="web")
+    elsewhere = read({**job(), "metadata": {"namespace": "prod"}})
+    with pytest.raises(UsageError, match="for namespace prod, this session for mine"):
+        elsewhere.path("mine")
+    with pytest.raises(UsageError, match="not the name of a queue"):
+        held(read(job(), queue="team a"))
+    with pytest.raises(UsageError, match="can't be read"):
+        parse_manifest("{", name="job.yaml")
+    with pytest.raises(UsageError, match="can't be read"):
+        parse_manifest("[" * 100_000, name="job.yaml")
