@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab_fixtures import why_no_lab
+from tests.support.kube_rig import kubectl
 from tests.support.processes import look
 from tunnelkit.lab.programs import SLURM_PROGRAMS, missing
 
@@ -149,6 +150,48 @@ def test_without_a_scheduler_it_says_so_and_plays_on(stage: Stage) -> None:
     assert "loss = 2.04, down from 2.67" in done.stdout
     assert "srun" not in done.stdout and "tk ranks" not in done.stdout
     assert not stage.left()
+
+
+def test_in_a_pod(stage: Stage) -> None:
+    kubectl()
+    done = stage.run("--kube")
+    assert done.returncode == 0, done.stdout + done.stderr
+    rest = done.stdout
+    for line in (
+        "$ tk lab up --kube",
+        "$ tk init --kube",
+        "$ tk up ml-dev-env",
+        "pod/ml-dev-env: no port-forward, no sshd",
+        "The program says: pod ml-dev-env, in /home/tk/fit",
+        "loss = 2.04, down from 2.67",
+        "every kubectl between here and ml-dev-env",
+        "The session says: ready",
+        "train.py ended with exit code 0",
+        "ml-dev-env goes on",
+        "nothing is left of it",
+    ):
+        _, found, rest = rest.partition(line)
+        assert found, f"{line!r} is missing (or too early) in:\n{done.stdout}"
+    assert not done.stderr
+    assert not stage.left()
+
+
+def test_the_labs_pods_stay_until_it_is_taken_down(stage: Stage) -> None:
+    def lab(*words: str) -> str:
+        argv = [*_TK, "lab", *words]
+        env = {**stage.environ(), "TK_LAB_DIR": str(stage.tmp / "lab")}
+        return subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout
+
+    kubeconfig = stage.tmp / "lab-kube" / "kubeconfig"
+    assert "ml-dev-env" in lab("up", "--kube") and str(kubeconfig) in lab("env")
+    before = kubeconfig.read_bytes()
+    lab("up", "--kube")
+    assert kubeconfig.read_bytes() == before  # the one that is there serves on
+    lab("down")
+    lab("down")
+    assert not list(stage.tmp.iterdir())
+    mark = str(stage.tmp)
+    assert not [one for one in look().values() if any(mark in word for word in one.environ)]
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,11 @@ def processes(places: Places) -> set[ProcessId]:
     return lab_processes(str(places.lab), named - _lineage())
 
 
-def ssh_processes(daemon_pid: int) -> list[ProcessId]:
-    """The ssh processes below a session's daemon: all that joins it to the cluster."""
+def tunnels(daemon_pid: int, program: str = "ssh") -> list[ProcessId]:
+    """The processes below a session's daemon that join it to the cluster: ssh, or kubectl."""
     daemon = identify(daemon_pid)
     below = lab_processes("", {daemon}) if daemon else set()
-    found = [process for process in below if _read(process.pid, "comm").strip() == b"ssh"]
+    found = [process for process in below if _read(process.pid, "comm").strip() == program.encode()]
     return sorted(found, key=lambda process: process.pid)
 
 

@@ -24,19 +24,22 @@ _SAMPLE = Path(__file__).parent / "sample"
 
 @dataclass(frozen=True)
 class Places:
-    """The files of one demo. `port` is for the editor, on this machine."""
+    """The files of one demo. `port` is for the editor, on this machine. kube: its cluster is a
+    stand-in for Kubernetes."""
 
     base: Path
     port: int
+    kube: bool = False
 
     @staticmethod
-    def make(port: int) -> Places:
+    def make(port: int, *, kube: bool = False) -> Places:
         """Fresh directories with the sample project in them. Raises TunnelkitError."""
         parent = tempfile.gettempdir()
         if len(os.fsencode(parent)) > _BASE_LIMIT_BYTES:
             parent = "/tmp"  # noqa: S108 - mkdtemp makes it 0700 under a fresh name
         try:
-            places = Places(Path(tempfile.mkdtemp(prefix="tkdemo-", dir=parent)), port)
+            base = Path(tempfile.mkdtemp(prefix="tkdemo-", dir=parent))
+            places = Places(base, port, kube)
             try:
                 places._fill()
             except BaseException:
@@ -109,6 +112,9 @@ class Places:
             "TK_CACHE_DIR": str(self.cache),
             "TK_LAB_DIR": str(self.lab),
         }
+        if self.kube:
+            found["KUBECONFIG"] = str(self.base / "lab-kube" / "kubeconfig")
+            found["KUBECACHEDIR"] = str(self.cache / "kubectl")
         if self.port != _USUAL_PORT:
             found["TK_DEBUG_PORT"] = str(self.port)
         return found
@@ -118,6 +124,9 @@ class Places:
         kept = {
             name: value for name, value in outer.items() if not name.startswith(("TK_", "SLURM_"))
         }
+        if self.kube:
+            # A kubectl that came with tk's own environment.
+            kept["PATH"] = f"{Path(sys.executable).parent}:{kept.get('PATH', os.defpath)}"
         return kept | self.variables()
 
     def session(self) -> SessionPaths | None:

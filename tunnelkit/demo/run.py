@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TextIO
 
 from tunnelkit.demo import leftovers
+from tunnelkit.demo.debug_story import DebugStory
 from tunnelkit.demo.places import Places, held_port, shell_lines
+from tunnelkit.demo.pod_story import PodStory
 from tunnelkit.demo.programs import Failed, Tk
 from tunnelkit.demo.story import Story
 from tunnelkit.demo.timeline import Paint, Timeline
@@ -23,8 +25,8 @@ _TAIL_LINES = 6
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-async def run(*, keep: bool, scheduler: str, out: TextIO, paint: Paint) -> int:
-    """Play the demo; returns the exit code.
+async def run(*, keep: bool, scheduler: str, kube: bool, out: TextIO, paint: Paint) -> int:
+    """Play the demo; returns the exit code. kube: in a pod of a stand-in for Kubernetes.
 
     Whatever happens, nothing of it is left, but for a success with `keep`: then lab and session
     stay up.
@@ -33,12 +35,12 @@ async def run(*, keep: bool, scheduler: str, out: TextIO, paint: Paint) -> int:
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     show = Timeline(out, paint)
     with held_port() as port, _cancelled_by_signals() as received:
-        places = Places.make(port)
+        places = Places.make(port, kube=kube)
         tk = Tk(places.environ(os.environ), places.project)
         code: int | None = None
         try:
             _introduce(show, places)
-            story = Story(places, tk, show, scheduler=scheduler)
+            story = PodStory(places, tk, show) if kube else Story(places, tk, show, scheduler)
             code = await _play(story, show, places, received, keep=keep)
         finally:
             kept = keep and code == 0
@@ -49,14 +51,14 @@ async def run(*, keep: bool, scheduler: str, out: TextIO, paint: Paint) -> int:
         show.text(f"left behind: {'; '.join(left)}", "red")
         return code or int(ExitCode.FAILURE)
     elif code == 0:
-        _what_next(show)
+        _what_next(show, places)
     else:
         show.text("cleaned up: no process, job or file of the demo is left")
     return code
 
 
 async def _play(
-    story: Story, show: Timeline, places: Places, received: list[signal.Signals], *, keep: bool
+    story: DebugStory, show: Timeline, places: Places, received: list[signal.Signals], *, keep: bool
 ) -> int:
     """Run the story; show its failure. Returns the exit code."""
     try:
@@ -110,7 +112,7 @@ async def _clean_up(tk: Tk, places: Places) -> list[str]:
     if session is not None and (session.control_socket.exists() or session.launch.exists()):
         with contextlib.suppress(*errors):
             await tk.run("down", timeout_s=60.0)
-    if places.lab.exists():
+    if places.lab.exists() or places.kube:
         with contextlib.suppress(*errors):
             await tk.run("lab", "down", timeout_s=60.0)
     with contextlib.suppress(*errors):
@@ -125,20 +127,24 @@ async def _clean_up(tk: Tk, places: Places) -> list[str]:
 
 def _introduce(show: Timeline, places: Places) -> None:
     show.text("tk demo: debug on a compute node as if it were this machine", "bold")
-    show.text(
-        f"Real sshd, Slurm and debugpy, all here, in {places.base}; your settings are not used."
-    )
+    parts = "Real sshd, Slurm and debugpy"
+    if places.kube:
+        parts = "Real kubectl and debugpy, a stand-in for the cluster"
+    show.text(f"{parts}, all here, in {places.base}; your settings are not used.")
     show.text("Times: since the start, and of the step.\n", "dim")
 
 
-def _what_next(show: Timeline) -> None:
+def _what_next(show: Timeline, places: Places) -> None:
     show.text(
         f"\nThat was all of it, in {show.elapsed_s:.0f} s. Next, in a project of yours:", "bold"
     )
-    show.text("  tk init --login you@login.example.org   once")
-    show.text("  tk up --gpus 1                          whenever you want a node; tk down ends it")
+    once, up = "--login you@login.example.org", "--gpus 1"
+    if places.kube:
+        once, up = "--kube", "POD"
+    show.text(f"  tk init {once:<32}once")
+    show.text(f"  tk up {up:<34}whenever you want a node; tk down ends it")
     show.text("  tk loop python train.py                 then press F5, as often as you like")
-    show.text("Or play with this one first: tk demo --keep")
+    show.text(f"Or play with this one first: tk demo{' --kube' if places.kube else ''} --keep")
 
 
 def _hand_over(show: Timeline, places: Places) -> None:
@@ -148,11 +154,12 @@ def _hand_over(show: Timeline, places: Places) -> None:
     for line in shell_lines(places):
         show.text(f"  {line}")
     show.text("  tk status")
-    show.text("  tk run env | grep -E 'SLURM_JOB_ID|CUDA'")
+    show.text(f"  tk run env | grep -E '{'TK_|HOME' if places.kube else 'SLURM_JOB_ID|CUDA'}'")
     show.text("  tk loop python -m debugpy --wait-for-client train.py   # then: code . and F5")
-    show.text(
-        "  tk lab cut; sleep 20; tk lab heal                      # while stopped, if you dare"
-    )
+    if not places.kube:
+        show.text(
+            "  tk lab cut; sleep 20; tk lab heal                      # while stopped, if you dare"
+        )
     show.text("To end all of it, in the same shell:")
     show.text(f"  tk down; tk lab down; cd; rm -r {places.base}")
 

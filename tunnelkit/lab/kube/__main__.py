@@ -1,4 +1,6 @@
-"""`python -m tunnelkit.lab.kube DIRECTORY`: serve until stdin ends or TERM comes.
+"""`python -m tunnelkit.lab.kube DIRECTORY [--stay]`: serve until stdin ends, or TERM comes.
+
+--stay: only TERM or INT ends it.
 
 Prints `ready` once DIRECTORY/kubeconfig can be used.
 """
@@ -19,7 +21,7 @@ from tunnelkit.lab.kube.kubeconfig import write_kubeconfig
 _BUFFER_BYTES = 1 << 18
 
 
-async def _serve(root: Path) -> None:
+async def _serve(root: Path, *, stays: bool) -> None:
     token = secrets.token_hex(16)
     api = ApiServer(root / "pods", token)
     # Any local user may connect, so all need the token, which is in a file of 0600.
@@ -37,7 +39,8 @@ async def _serve(root: Path) -> None:
             loop.remove_reader(0)
             over.set()
 
-    loop.add_reader(0, hear)
+    if not stays:
+        loop.add_reader(0, hear)
     print("ready", flush=True)
     await over.wait()
     server.close()
@@ -49,7 +52,7 @@ def main() -> int:
     root = Path(sys.argv[1]).absolute()
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.umask(0o077)
-    asyncio.run(_serve(root))
+    asyncio.run(_serve(root, stays="--stay" in sys.argv[2:]))
     return 0
 
 

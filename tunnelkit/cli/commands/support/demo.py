@@ -15,6 +15,7 @@ def demo(
     scheduler: Annotated[
         str, typer.Option("--scheduler", help="auto, slurm or none.", metavar="NAME")
     ] = "auto",
+    kube: Annotated[bool, typer.Option("--kube", help="In a pod instead; needs kubectl.")] = False,
 ) -> None:
     """See all of it on this machine: a cluster, a job, F5, a cut.
 
@@ -22,6 +23,7 @@ def demo(
 
     tk demo
     tk demo --keep
+    tk demo --kube
     """
     from tunnelkit.cli.terminal.context import run
     from tunnelkit.cli.terminal.output import paint
@@ -30,4 +32,4 @@ def demo(
 
     if scheduler not in ("auto", "slurm", "none"):
         raise UsageError(f"there is no scheduler {scheduler!r} here", hint="auto, slurm or none")
-    sys.exit(run(play(keep=keep, scheduler=scheduler, out=sys.stdout, paint=paint)))
+    sys.exit(run(play(keep=keep, scheduler=scheduler, kube=kube, out=sys.stdout, paint=paint)))

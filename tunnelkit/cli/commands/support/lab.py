@@ -49,12 +49,18 @@ def up(
         bool,
         typer.Option("--memory-limits", help="Slurm kills a job that uses more than its --mem."),
     ] = False,
+    kube: Annotated[
+        bool, typer.Option("--kube", help="A stand-in for Kubernetes, with pods of processes.")
+    ] = False,
     dir: DirOption = None,
 ) -> None:
     """Start the cluster and write the profile `lab`.
 
-    Examples:  tk lab up  |  tk lab up --rtt 60  |  tk lab up --cpus 32  |  sudo tk lab up --netns
+    Examples:  tk lab up  |  tk lab up --rtt 60  |  tk lab up --cpus 32  |  tk lab up --kube
     """
+    if kube:
+        _kube_up(dir)
+        return
     from tunnelkit import lab
 
     found = lab.up(
@@ -78,6 +84,16 @@ def up(
     )
 
 
+def _kube_up(dir: Path | None) -> None:
+    from tunnelkit.lab.kube import detached
+
+    cluster = detached.up(dir)
+    typer.echo(f"pods       {', '.join(detached.PODS)}")
+    typer.echo(f"try        kubectl --kubeconfig {cluster.kubeconfig} get pods")
+    typer.echo('next       eval "$(tk lab env)", and in a directory with your Python files:')
+    typer.echo(f"           tk init --kube; tk up {detached.PODS[0]}; tk loop python FILE")
+
+
 @app.command()
 def down(dir: DirOption = None) -> None:
     """Stop the cluster: jobs, daemons and files go. Nothing happens if there is none.
@@ -85,7 +101,9 @@ def down(dir: DirOption = None) -> None:
     Example:  tk lab down
     """
     from tunnelkit import lab
+    from tunnelkit.lab.kube import detached
 
+    detached.down(dir)
     lab.down(dir)
 
 
@@ -118,13 +136,18 @@ def env(dir: DirOption = None) -> None:
     Example:  eval "$(tk lab env)"
     """
     from tunnelkit import lab
+    from tunnelkit.lab.kube import detached
 
-    found = lab.info(dir)
-    values = {
-        "TK_PROFILE": "lab",
-        "TK_LAB_SSH_CONFIG": str(found.ssh_config),
-        "TK_LAB_DIR": str(found.dir),
-    }
+    kubeconfig = detached.kubeconfig_of(dir)
+    if kubeconfig is not None:
+        values = {"KUBECONFIG": str(kubeconfig)}
+    else:
+        found = lab.info(dir)
+        values = {
+            "TK_PROFILE": "lab",
+            "TK_LAB_SSH_CONFIG": str(found.ssh_config),
+            "TK_LAB_DIR": str(found.dir),
+        }
     if config_dir := os.environ.get("TK_CONFIG_DIR"):
         values["TK_CONFIG_DIR"] = config_dir
     for name, value in values.items():
