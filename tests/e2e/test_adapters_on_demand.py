@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -51,7 +52,7 @@ async def all_wait(project: Project, ranks: int) -> None:
         return not done.code and len(done.json["ranks"]) == ranks
 
     while not await waiting():
-        pass
+        await asyncio.sleep(0.3)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -104,7 +105,7 @@ async def test_f5_is_on_it_again_and_again_and_it_runs_on(up: Project) -> None:
         return (await up.status())["loops"] == []
 
     while not await none():
-        pass
+        await asyncio.sleep(0.05)
     assert "no Python without a debugger runs on node1" in (await up.tk("attach", code=10)).err
 
 
@@ -242,7 +243,7 @@ async def test_a_rank_on_the_second_node_survives_a_killed_session(project: Proj
         return bool((await project.status())["loops"])
 
     while not await adopted():
-        pass
+        await asyncio.sleep(0.05)
     editor, thread, frame = await project.f5_to_stop(STOP, file="spin.py")
     # It still stands there.
     assert await editor.evaluate("turns", frame) == turns

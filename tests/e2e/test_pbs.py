@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
@@ -60,33 +61,67 @@ async def ended(project: Project) -> str:
     return detail
 
 
-@pytest.mark.parametrize(
-    "config",
-    [{}, {"history": False, "broken_json": True}, {"dialect": "torque"}],
-    ids=["pbs", "no-history-and-broken-json", "torque"],
-)
-async def test_up_run_down(project: Project, server: StandIn, config: dict[str, object]) -> None:
-    server.reset(**config)
+async def ready_and_in(project: Project, server: StandIn) -> str:
+    """`tk up` with all that can be asked for, and a command inside the job; the job's id."""
     status = await project.up("node1", "--gpus", "1", "--cpus", "2", "--time", "10:00")
     assert status["node"] == "node1"
     [job_id] = server.unfinished()
-    assert status["job"]["id"] == job_id
+    assert status["job"]["id"] == job_id == server.first
+    assert list(server.jobs()) == [job_id]
     assert 500 < status["job"]["time_left_s"] <= 600
     done = await project.tk("run", "--", "sh", "-c", 'echo "$PBS_JOBID"; cat "$PBS_NODEFILE"')
     assert done.out.split() == [job_id, "node1", "node1"]
+    return job_id
+
+
+async def test_a_session_from_up_to_down(project: Project, server: StandIn) -> None:
+    """Once for all that one session can show."""
+    server.set(down=True)
+    done = await project.tk("up", "--scheduler", "pbs", code=7)
+    assert "cannot connect to server login" in done.err
+    server.set(down=False, lost_replies=1)  # a lost reply submits no second job
+    job_id = await ready_and_in(project, server)
+    await names_are_there_for_tab(project, job_id)
+    await f5_stops_inside_the_job(project)
+    server.set(down=True)
+    # What runs goes on; the scheduler is only asked now and then.
+    assert (await project.tk("run", "--", "echo", "on")).out == "on\n"
+    server.set(down=False)
+    # A successor takes the job over.
+    await project.tk("down", "--keep")
+    status = await project.up("node1")
+    assert status["job"]["id"] == job_id
+    assert list(server.jobs()) == [job_id]
     await project.tk("down")
     assert server.unfinished() == []
     await project.nothing_left()
 
 
-async def test_f5_stops_inside_the_job(project: Project, server: StandIn) -> None:
-    await project.up("node1")
+async def names_are_there_for_tab(project: Project, job_id: str) -> None:
+    cache = project.base / "c" / "tunnelkit" / "names.json"
+
+    def names() -> dict[str, list[str]]:
+        clusters: dict[str, dict[str, list[str]]] = json.loads(cache.read_text())["clusters"]
+        return clusters["login"]
+
+    await eventually(lambda: job_id in names()["jobs"], "the job among the names for TAB")
+    assert names()["nodes"] == list(project.lab.nodes)
+
+
+async def f5_stops_inside_the_job(project: Project) -> None:
     terminal = await project.loop("python", "2.py")
     client, thread, frame = await project.f5_to_stop(10)
     assert frame["line"] == 10
     await client.request("continue", threadId=thread)
     await terminal.line("^node")
+
+
+async def test_without_history_and_with_broken_json(project: Project, server: StandIn) -> None:
+    server.reset(history=False, broken_json=True)
+    await ready_and_in(project, server)
     await project.tk("down")
+    assert server.unfinished() == []
+    await project.nothing_left()
 
 
 async def test_it_says_why_it_waits(project: Project, server: StandIn) -> None:
@@ -105,25 +140,6 @@ async def test_what_can_never_run_is_cancelled_and_said(project: Project, server
     assert server.unfinished() == []
 
 
-async def test_a_lost_reply_submits_no_second_job(project: Project, server: StandIn) -> None:
-    server.set(lost_replies=1)
-    status = await project.up("node1")
-    assert status["job"]["id"] == server.first
-    assert list(server.jobs()) == [server.first]
-
-
-async def test_a_server_that_is_away_is_said(project: Project, server: StandIn) -> None:
-    server.set(down=True)
-    done = await project.tk("up", "--scheduler", "pbs", code=7)
-    assert "cannot connect to server login" in done.err
-    server.set(down=False)
-    await project.up("node1")
-    server.set(down=True)
-    # What runs goes on; the scheduler is only asked now and then.
-    assert (await project.tk("run", "--", "echo", "on")).out == "on\n"
-    server.set(down=False)
-
-
 @pytest.mark.parametrize(
     ("config", "words"),
     [
@@ -140,9 +156,7 @@ async def test_qdel_ends_the_session_and_it_says_so(
     project: Project, server: StandIn, config: dict[str, object], words: str
 ) -> None:
     server.reset(**config)
-    await project.up("node1")
-    [job_id] = server.unfinished()
-    server.qdel(job_id)
+    server.qdel(await ready_and_in(project, server))
     detail = await ended(project)
     assert words in detail
     assert detail
@@ -153,14 +167,6 @@ async def test_the_time_limit_ends_the_session_and_it_says_so(
 ) -> None:
     await project.up("node1", "--time", "8s")
     assert "the job reached its time limit" in await ended(project)
-
-
-async def test_a_successor_takes_the_job_over(project: Project, server: StandIn) -> None:
-    await project.up("node1")
-    await project.tk("down", "--keep")
-    status = await project.up("node1")
-    assert status["job"]["id"] == server.first
-    assert list(server.jobs()) == [server.first]
 
 
 @pytest.mark.slow
@@ -197,7 +203,7 @@ async def test_tk_up_at_once_after_a_qdel_by_hand_gets_another_job(
         os.kill(status["pid"], signal.SIGKILL)
     server.qdel(server.first)
     while session == "lives" and (await project.status())["state"] == "ready":
-        pass  # it is about to hear of it
+        await asyncio.sleep(0.05)  # it is about to hear of it
     terminal = await project.terminal("up", "node1")
     if dialect == "torque":
         await terminal.line(rf"job {server.first} .* still ending: waiting for its end")
@@ -236,7 +242,7 @@ async def test_a_second_terminals_up_waits_for_the_end_of_the_session(
     down = await project.terminal("down")
     async with asyncio.timeout(PATIENCE_S):
         while (await project.status())["state"] != "closing":
-            pass  # `tk down` is on its way
+            await asyncio.sleep(0.02)  # `tk down` is on its way
     # F5 of just then must not be told that it is ready.
     assert "is ending" in (await project.tk("ready", code=4)).err
     terminal = await project.terminal("up", "node1")
@@ -320,24 +326,14 @@ async def test_an_agent_on_each_node(project: Project, server: StandIn, dialect:
     await project.nothing_left()
 
 
-async def test_the_doctor_knows_the_scheduler_and_tab_its_names(
-    project: Project, server: StandIn
-) -> None:
-    report = (await project.tk("doctor", "--json")).json
-    found = next(one for one in report["checks"] if one["name"] == "scheduler")
+async def test_the_doctor_knows_the_scheduler(project: Project, server: StandIn) -> None:
+    async def checked() -> dict[str, Any]:
+        report = (await project.tk("doctor", "--json")).json
+        found: dict[str, Any] = next(one for one in report["checks"] if one["name"] == "scheduler")
+        return found
+
+    found = await checked()
     assert found["status"] == "ok" and found["data"]["name"] == "pbs"
-    await project.up("node1")
-    job = (await project.status())["job"]["id"]
-    cache = project.base / "c" / "tunnelkit" / "names.json"
-
-    def names() -> dict[str, list[str]]:
-        clusters: dict[str, dict[str, list[str]]] = json.loads(cache.read_text())["clusters"]
-        return clusters["login"]
-
-    await eventually(lambda: job in names()["jobs"], "the job among the names for TAB")
-    assert names()["nodes"] == list(project.lab.nodes)
-    await project.tk("down")
     server.set(down=True)
-    report = (await project.tk("doctor", "--json")).json
-    found = next(one for one in report["checks"] if one["name"] == "scheduler")
+    found = await checked()
     assert found["status"] == "warn" and "does not answer" in found["found"]

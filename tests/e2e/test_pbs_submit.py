@@ -126,4 +126,4 @@ async def test_the_ways_of_letting_go(project: Project, server: StandIn) -> None
 async def wait_kept(project: Project, job: str) -> None:
     async with asyncio.timeout(60):
         while not (await project.tk("keep", "--json")).json:
-            pass
+            await asyncio.sleep(0.3)

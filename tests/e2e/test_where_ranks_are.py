@@ -91,6 +91,7 @@ async def until(project: Project, condition: Any) -> dict[str, Any]:
     ends = time.monotonic() + 60
     while not condition(answer := await looked(project)):
         assert time.monotonic() < ends, answer
+        await asyncio.sleep(0.3)
     return answer
 
 

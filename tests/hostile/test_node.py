@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
@@ -88,7 +89,7 @@ async def test_a_session_whose_agent_breaks_the_protocol_says_so(
         return bool(status["state"] == "ended")
 
     while not await ended():
-        pass
+        await asyncio.sleep(0.05)
     assert node.memory_mib() < _MOST_MIB
     async with on_a_terminal(project, "run", "true") as screen:
         assert await screen.ended() != 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 from tests.support.pty_terminal import on_a_terminal
@@ -27,7 +28,7 @@ async def failed_job(project: Project) -> str:
     await project.tk("sync", "--wait")
     job = str((await project.tk("submit", "--json", "fails.sh")).json["job"])
     while (await project.tk("why", job, "--sample", "0", "--json")).json["stage"] != "ended":
-        pass
+        await asyncio.sleep(0.5)
     return job
 
 

@@ -28,7 +28,7 @@ from typing import Any, ClassVar, TypeVar
 import pytest
 
 from tests.lab_fixtures import lab_environ
-from tests.support import processes
+from tests.support import processes, without_commands
 from tests.support.hang import what_hangs
 from tests.support.places import short_dir
 from tests.support.processes import Seen
@@ -127,9 +127,7 @@ class Project:
         (self.dir / "tunnelkit.toml").write_text(text)
         if not extra:
             return  # nothing that anybody has to agree to
-        subprocess.run(
-            [_TK, "trust", "--yes"], cwd=self.dir, env=self.env, capture_output=True, check=False
-        )
+        without_commands.agree(self.dir, self.env)
 
     def write(self, name: str, source: str) -> str:
         """Write a file of the project, in one step as editors do; return its local path."""
@@ -207,6 +205,10 @@ class Project:
                 await asyncio.sleep(0.2)
 
     async def status(self) -> dict[str, Any]:
+        """What `tk status --json` prints; mostly asked without the command: tests poll it."""
+        paths = without_commands.places(self.dir, self.env)
+        if (known := await asyncio.to_thread(without_commands.status, paths)) is not None:
+            return known
         status: dict[str, Any] = (await self.tk("status", "--json")).json
         return status
 
@@ -349,9 +351,10 @@ class Project:
             await client.drop()
         for terminal in self._terminals:
             await terminal.close()
-        down = await self.tk("down", code=None)
-        if down.code not in (0, 4):
-            print(down, self.session_log())
+        if await self.left():
+            down = await self.tk("down", code=None)
+            if down.code not in (0, 4):
+                print(down, self.session_log())
         processes.kill(self.laptop_processes())
         for job in await self.jobs():
             await self.do_on_login(self.canceller, job.split()[0], code=None)
