@@ -27,7 +27,8 @@ spec:
       containers:
       - name: main
         image: standin:1
-        command: [sleep, "1"]
+        command: [python]
+        args: [2.py]
         livenessProbe: {exec: {command: ["false"]}}
 """
 #: Suspended, as by Kueue's webhook.
@@ -75,7 +76,7 @@ async def test_a_job_of_two_pods_from_its_manifest(cluster: StandIn, project: Ku
     assert f"/pods/{pods[1]}/" in other.out
 
     project.pod_dir = cluster.root / "pods" / pods[0]
-    terminal = await project.loop("python", "2.py")
+    terminal = await project.loop()
     await project.ready()
     editor, thread, frame = await project.f5_to_stop(STOP)
     await editor.request("setBreakpoints", source=frame["source"], breakpoints=[])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Annotated
 
 from tunnelkit.cli.completion import options
@@ -29,7 +30,8 @@ _HELP = """Run a command again and again: every F5 gets a fresh debuggee.
     tk loop python -m ptvsd --host 0.0.0.0 --port 40056 --wait 2.py
 
 With a session the command runs on its node; on a node itself (no session) it
-runs right there. Ctrl-C restarts, twice quits.
+runs right there. After `tk up -f FILE` it may be left out: it is the manifest's
+own. Ctrl-C restarts, twice quits.
 
 The program has no stdin and no terminal: input() finds its end at once. One that
 asks runs with `tk run`, and `tk attach` brings the debugger into it.
@@ -41,8 +43,8 @@ _STOP_S = 2.0
 
 def loop(
     command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND", help="As you would type it there.")
-    ],
+        list[str] | None, typer.Argument(metavar="COMMAND", help="As you would type it there.")
+    ] = None,
     port: Annotated[
         int | None, typer.Option(metavar="PORT", help="Editor port, if not the session's (40056).")
     ] = None,
@@ -65,6 +67,7 @@ def loop(
     from tunnelkit.model import check_port
     from tunnelkit.session.runtime.control_calls import LoopStream
 
+    command = command or _own_command(local=local)
     only = parse_ranks(rank) if rank is not None else None
     understand(command, ranks=rank is not None)
     if port is not None:
@@ -95,6 +98,32 @@ def loop(
 
 
 loop.__doc__ = _HELP
+
+
+def _own_command(*, local: bool) -> list[str]:
+    """Return the command of the manifest that the session has made. Raises UsageError."""
+    from tunnelkit.cli.terminal.context import find_session, run
+    from tunnelkit.errors import NoSessionError, UsageError
+    from tunnelkit.session.runtime.launch_spec import LaunchSpec
+
+    made = None
+    if not local:
+        with suppress(NoSessionError):
+            made = LaunchSpec.load(find_session().launch).settings
+    if made is None or made.allocation.manifest is None:
+        raise UsageError("missing argument 'COMMAND'", hint="such as tk loop python train.py")
+    from tunnelkit.scheduler.kube.manifest import Manifest
+    from tunnelkit.session.job.pod_templates import template_of
+
+    template = run(template_of(made))
+    words = template.own_command if isinstance(template, Manifest) else []
+    if not words:
+        raise UsageError(
+            f"{made.allocation.manifest} names no command: its image does",
+            hint="say it here: tk loop python train.py",
+        )
+    note(f"[tk] the manifest's own command: {shlex.join(words)}")
+    return words
 
 
 def _view_factory() -> LoopView:
