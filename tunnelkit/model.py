@@ -212,6 +212,11 @@ class JobStatus:
     lost: tuple[LostNode, ...] = ()
 
 
+def job_words(job_id: str) -> str:
+    """Return a job's id for a sentence: that of pods has their kind in it."""
+    return job_id if "/" in job_id or job_id.startswith("-l ") else f"job {job_id}"
+
+
 @dataclass(frozen=True, slots=True)
 class PathMapping:
     """A directory on the laptop and the same directory as the debuggee sees it."""

@@ -89,7 +89,7 @@ async def test_a_job_of_two_pods_from_its_manifest(cluster: StandIn, project: Ku
     kill_session(project)
     (project.dir / "job.yaml").unlink()
     done = await project.tk("down")
-    assert f"the session was killed; job job/{name} cancelled" in done.out
+    assert f"the session was killed; job/{name} cancelled" in done.out
     await all_gone(cluster)
 
 
@@ -105,7 +105,7 @@ async def test_it_waits_in_a_queue_until_there_is_room(
 ) -> None:
     project.write("job.yaml", QUEUED)
     terminal = await project.terminal("up", *words, "--queue", "team-a")
-    name = (await terminal.line(r"submitted job job/(\S+)"))[1]
+    name = (await terminal.line(r"submitted job/(\S+)"))[1]
     await terminal.line("it waits in the queue team-a")
     (job,) = there(cluster, "jobs")
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"

@@ -90,7 +90,7 @@ async def test_a_pod_of_tks_own_from_its_wait_to_its_end(
     status = {"phase": "Pending", "conditions": [{**condition, "message": scarce}]}
     pods.ask("POST", "/standin/hold", {"status": status})
     terminal = await project.terminal("up", "--image", "standin:1", "--gpus", "1", "--time", "1h")
-    name = (await terminal.line(r"submitted job pod/(\S+)"))[1]
+    name = (await terminal.line(r"submitted pod/(\S+)"))[1]
     await terminal.line("5 Insufficient nvidia.com/gpu")
     pods.ask("POST", "/standin/hold", {"status": None})
     made = pods.ask("POST", "/standin/status", {"pod": name, "run": True})

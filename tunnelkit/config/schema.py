@@ -212,6 +212,8 @@ _SINCE_THE_LAST_RELEASE = frozenset(
         "allocation.black_box",
         "allocation.pod",
         "allocation.image",
+        "allocation.manifest",
+        "allocation.queue",
         "allocation.gpu_resource",
         "debug.read_ahead",
     }

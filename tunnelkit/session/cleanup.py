@@ -7,6 +7,7 @@ import contextlib
 
 from tunnelkit.errors import AllocationError, TunnelkitError
 from tunnelkit.link.base import LinkSetup, Prompter
+from tunnelkit.model import job_words
 from tunnelkit.mount.mounts import umount_all
 from tunnelkit.session.agent.client import AgentClient, AgentGone
 from tunnelkit.session.allocation.allocated import Allocated, AllocatedJob
@@ -50,7 +51,7 @@ async def _sweep(launch: LaunchSpec, paths: SessionPaths, prompter: Prompter | N
             what = await _end_agent(await cluster.obtain(launch.node, NoWatcher()))
         else:
             ended = await cluster.job.cancel()
-            what = f"job {', '.join(ended)} cancelled" if ended else "nothing was left"
+            what = f"{', '.join(map(job_words, ended))} cancelled" if ended else "nothing was left"
     finally:
         await link.close()
     _remove_sockets(paths)
@@ -69,18 +70,18 @@ def _remove_sockets(paths: SessionPaths) -> None:
 async def _leave(cluster: AllocationManager, launch: LaunchSpec, job_id: str) -> str:
     """End the agent in a job that the user submitted; the job itself goes on."""
     if cluster.job is not None and (own := await cluster.job.cancel()):
-        return f"job {', '.join(own)} cancelled"
+        return f"{', '.join(map(job_words, own))} cancelled"
     try:
         allocated = await cluster.look_at(job_id, launch.node)
     except AllocationError:
         if cluster.job is None:
             raise
-        return f"job {job_id} is over"
+        return f"{job_words(job_id)} is over"
     if cluster.setup.backend.brings_agent:
         return await _leave_pods(cluster, allocated, job_id)
     if not await allocated.has_agent():
-        return f"nothing of it was left in job {job_id}"
-    return f"{await _end_agent(allocated)}; job {job_id} goes on"
+        return f"nothing of it was left in {job_words(job_id)}"
+    return f"{await _end_agent(allocated)}; {job_words(job_id)} goes on"
 
 
 async def _leave_pods(cluster: AllocationManager, allocated: AllocatedJob, job_id: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tunnelkit.errors import TunnelkitError
-from tunnelkit.model import JobState, JobStatus, LostNode
+from tunnelkit.model import JobState, JobStatus, LostNode, job_words
 from tunnelkit.session.allocation.manager import AllocationManager
 from tunnelkit.session.job.job import JobHandle, in_words
 from tunnelkit.session.job.outcome import JobOutcome, describe_end, outcome_of
@@ -54,7 +54,7 @@ class JobMonitor:
                 if over and not status.ending:
                     self._over = await self._describe(job, status)
                 if over or status.state is JobState.PENDING:
-                    self.lost(self._over or f"job {status.job_id}: {in_words(status)}")
+                    self.lost(self._over or f"{job_words(status.job_id)}: {in_words(status)}")
                 if self._over is not None:
                     return
 

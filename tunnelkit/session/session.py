@@ -10,8 +10,10 @@ import logging
 
 from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.errors import TunnelkitError
+from tunnelkit.model import job_words
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.agent.client import AgentClient, AgentGone
+from tunnelkit.session.agent.install import pack
 from tunnelkit.session.agents import SessionAgents
 from tunnelkit.session.allocation.allocated import Allocated
 from tunnelkit.session.allocation.manager import AllocationManager
@@ -24,7 +26,6 @@ from tunnelkit.session.debugging.port_fallback import open_near
 from tunnelkit.session.files.file_services import SessionFiles
 from tunnelkit.session.forwards import SessionForwards
 from tunnelkit.session.host import SessionHost
-from tunnelkit.session.job.job import job_words
 from tunnelkit.session.job.time_limit import TimeLimit, in_words
 from tunnelkit.session.job_monitor import JobMonitor
 from tunnelkit.session.runtime.background_tasks import BackgroundTasks
@@ -175,6 +176,7 @@ class Session:
             moved = open_near(self.editor_port, but=taken)
             await self.files.look()  # before the user is asked for a password
             self.states.become(SessionState.CONNECTING, self.link.name)
+            self._tasks.spawn(pack())
             await self._connection.keeper.open()
             if moved is not None:
                 self._say(moved)  # only now, when `tk up` has connected to the control socket

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tunnelkit.cli.terminal.context import project_dir, run, settings
 from tunnelkit.cli.terminal.output import say
 from tunnelkit.errors import AllocationError
+from tunnelkit.model import job_words
 from tunnelkit.session.runtime.blocking_client import is_alive, no_session
 from tunnelkit.session.runtime.control_calls import Down
 from tunnelkit.session.runtime.paths import SessionPaths, session_paths, wait_unlocked
@@ -54,5 +55,5 @@ async def stop(paths: SessionPaths, *, keep: bool) -> str | None:
         answer = await session.call(Down(keep=keep))
     await wait_unlocked(paths, timeout_s=60.0)
     if answer["goes_on"]:
-        return f"job {answer['goes_on']} is yours and goes on"
-    return f"job {answer['job']} cancelled" if answer["job"] else None
+        return f"{job_words(answer['goes_on'])} is yours and goes on"
+    return f"{job_words(answer['job'])} cancelled" if answer["job"] else None

@@ -10,7 +10,7 @@ from tunnelkit.child_process import run_child
 from tunnelkit.config.schema import Settings
 from tunnelkit.errors import AllocationError
 from tunnelkit.link.base import Link
-from tunnelkit.model import Completed, JobState, JobStatus, LostNode
+from tunnelkit.model import Completed, JobState, JobStatus, LostNode, job_words
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.scheduler.base import Command, Where
 from tunnelkit.session.agent.attach_job import check_adoptable
@@ -187,12 +187,13 @@ class AllocationManager:
         found = await job.find()
         if found is not None and not (found.state is JobState.RUNNING and await self._is_ending()):
             self.adopted = True
-            say(f"job {found.job_id} of this project is still there: taking it over")
+            say(f"{job_words(found.job_id)} of this project is still there: taking it over")
             await job.drop_twins()
             _check_same_node(found, node)
         else:
             await job.wait_cancelled_gone(say)
-            say(f"submitted job {await self._submit(job, node, pending)}")
+            submitted = await self._submit(job, node, pending)
+            say(f"submitted {job_words(submitted)}")
         return await self.wait_running(job, pending)
 
     async def wait_running(self, job: JobHandle, pending: PendingWatcher) -> Allocated:
@@ -227,11 +228,13 @@ class AllocationManager:
         if self.setup.backend.brings_agent:
             self.setup.say(f"{job_id} adopted: it is yours, `tk down` leaves it")
         elif await allocated.has_agent():
-            self.setup.say(f"job {job_id}: the agent of an earlier session is there")
+            self.setup.say(f"{job_words(job_id)}: the agent of an earlier session is there")
         else:
             self._entered = True
             await allocated.start_agent()
-            self.setup.say(f"job {job_id} adopted: it is yours, `tk down` leaves it as it is")
+            self.setup.say(
+                f"{job_words(job_id)} adopted: it is yours, `tk down` leaves it as it is"
+            )
         return allocated
 
     async def look_at(self, job_id: str, node: str | None) -> AllocatedJob:
@@ -246,7 +249,7 @@ class AllocationManager:
         left = await self.job.find()
         if left is not None:
             raise AllocationError(
-                f"this project already has job {left.job_id}",
+                f"this project already has {job_words(left.job_id)}",
                 hint=f"tk down first, then tk up --attach-job {job_id}",
             )
         status = await self.job.adopt(job_id)
@@ -313,6 +316,6 @@ class AllocationManager:
 def _check_same_node(found: JobStatus, node: str | None) -> None:
     if node is not None and found.nodes and node not in found.nodes:
         raise AllocationError(
-            f"this project already has job {found.job_id} on {', '.join(found.nodes)}",
+            f"this project already has {job_words(found.job_id)} on {', '.join(found.nodes)}",
             hint=f"tk down first, then tk up {node}",
         )

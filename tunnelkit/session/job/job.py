@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import Protocol
 
 from tunnelkit.errors import AllocationError, ConnectionFailed, SchedulerError, TimeoutExpired
-from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest
+from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest, job_words
 from tunnelkit.scheduler import job_script
 from tunnelkit.scheduler.base import Command, PendingCause, Scheduler
 from tunnelkit.scheduler.poller import FIRST_PAUSES_S, Poller
@@ -109,7 +109,9 @@ class JobHandle:
         """Cancel the duplicates that `find` found besides the job that it returned."""
         twins, self._twins = self._twins, []
         for job_id in twins:
-            self._say(f"job {job_id} is a second one of this project, beside {self.job_id}: ended")
+            self._say(
+                f"{job_words(job_id)} is a second one of this project, beside {self.job_id}: ended"
+            )
             await self._cancel_one(job_id)
 
     async def adopt(self, job_id: str) -> JobStatus:
@@ -172,7 +174,7 @@ class JobHandle:
                     return status
                 if status.state is JobState.ENDED:
                     raise AllocationError(
-                        f"job {self.job_id} ended before it could be used",
+                        f"{job_words(status.job_id)} ended before it could be used",
                         cause=f"{in_words(status)}; {await self.last_words()}",
                         hint=HINT,
                     )
@@ -181,13 +183,15 @@ class JobHandle:
                         why = await pending.why_never(status)
                         await self.cancel()
                         raise AllocationError(
-                            f"job {status.job_id} can never start as it was asked for",
+                            f"{job_words(status.job_id)} can never start as it was asked for",
                             cause=why or status.explanation or status.reason,
                             hint="ask for less, or for another node or partition; it was cancelled",
                         )
                     pending.is_pending(status)
+        job = job_words(self.job_id or "")
         raise AllocationError(
-            f"job {self.job_id} is no longer known to the scheduler", hint="get a new one: tk up"
+            f"{job} is no longer known to the scheduler",
+            hint="get a new one: tk up",
         )
 
     async def last_words(self) -> str:
@@ -248,7 +252,7 @@ class JobHandle:
 
         The wait is short (`FIRST_PAUSES_S`): if a node is down, its job's end may never come."""
         for job_id in self._cancelled.ids():
-            say(f"job {job_id} was cancelled and is still ending: waiting for its end")
+            say(f"{job_words(job_id)} was cancelled and is still ending: waiting for its end")
             # The first cancellation may have been lost. A second one does no harm.
             with contextlib.suppress(SchedulerError):
                 self.scheduler.parse_cancel(await self._run(self.scheduler.cancel(job_id)))
@@ -258,7 +262,7 @@ class JobHandle:
             await asyncio.sleep(pause_s)
             await self._listed()
         for job_id in self._cancelled.ids():
-            say(f"job {job_id} has not ended yet: asking for another one beside it")
+            say(f"{job_words(job_id)} has not ended yet: asking for another one beside it")
 
     async def cancel(self) -> list[str]:
         """Cancel all jobs of this name, or only the job that `find` found; return their ids.
@@ -308,11 +312,6 @@ class JobHandle:
 def _number(job_id: str) -> str:
     """Return the id without the server's name, which PBS does not always write the same way."""
     return job_id.partition(".")[0]
-
-
-def job_words(job_id: str) -> str:
-    """Return a job's id for a sentence: that of pods has their kind in it."""
-    return job_id if "/" in job_id or job_id.startswith("-l ") else f"job {job_id}"
 
 
 def in_words(status: JobStatus) -> str:

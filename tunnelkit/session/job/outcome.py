@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 from tunnelkit.errors import TunnelkitError
-from tunnelkit.model import Completed, JobState, JobStatus, LostNode
+from tunnelkit.model import Completed, JobState, JobStatus, LostNode, job_words
 from tunnelkit.scheduler.base import Command, Scheduler
 from tunnelkit.session.job.job import in_words
 
@@ -64,7 +64,7 @@ async def wait_job_outcome(
                 if (gone := lost(status)) is not None:
                     return outcome_of(gone)
                 if status.state is JobState.ENDED:
-                    ended = f"job {status.job_id}: {in_words(status)}"
+                    ended = f"{job_words(status.job_id)}: {in_words(status)}"
                     known = JobOutcome(ended, last=None if status.ending else status)
                     if not status.ending:
                         return known
@@ -74,7 +74,9 @@ async def wait_job_outcome(
                     return JobOutcome(back=may_come_back)
                 elif status.state is JobState.RUNNING and status.time_left_s == 0:
                     # PBS reports the job as running until its node has killed all processes.
-                    known = JobOutcome(ended=f"job {status.job_id}: the job reached its time limit")
+                    known = JobOutcome(
+                        ended=f"{job_words(status.job_id)}: the job reached its time limit"
+                    )
                     first_s = now() if first_s is None else first_s
                     limit.reschedule(first_s + _SETTLE_S)
                 elif status.ending:
@@ -91,9 +93,9 @@ async def describe_end(
     """Return in plain words how the job ended. verdict: what is known beyond its state."""
     if verdict is not None:
         why = f"`tk why {status.job_id}` says more"
-        return f"job {status.job_id}: {status.native_state}, {verdict}; {why}"
+        return f"{job_words(status.job_id)}: {status.native_state}, {verdict}; {why}"
     who = await who_cancelled(scheduler, run, status)
-    return f"job {status.job_id}: {in_words(status)}" + (f" ({who})" if who else "")
+    return f"{job_words(status.job_id)}: {in_words(status)}" + (f" ({who})" if who else "")
 
 
 async def who_cancelled(scheduler: Scheduler, run: Run, status: JobStatus) -> str | None:

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tunnelkit.errors import TunnelkitError
-from tunnelkit.model import JobStatus
+from tunnelkit.model import JobStatus, job_words
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.allocation.manager import AllocationManager
-from tunnelkit.session.job.job import job_words
 from tunnelkit.session.runtime.background_tasks import BackgroundTasks
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ _ELSEWHERE = (
     "tunnelkit.scheduler.first_question",
     "tunnelkit.scheduler.kube",
     "tunnelkit.session.agent.pod_agent",
+    "tunnelkit.session.job.pod_templates",
     "tunnelkit.cli",
     "tunnelkit.lab",
     "tunnelkit.demo",

@@ -202,14 +202,14 @@ def _tell_editor(wanted: Settings, status: SessionStatus) -> None:
 
 def ready_line(status: SessionStatus) -> str:
     """Return one line that says what is up."""
+    from tunnelkit.model import job_words
+
     job = status.get("job")
     where = status.get("node") or status.get("login")
     parts = [paint("ready", "green"), f"on {where}"]
     if job:
         adopted = ", adopted" if job.get("made_by") == "you" else ""
-        # A pod's id has its kind in it.
-        what = job["id"] if "/" in job["id"] else f"job {job['id']}"
-        parts.append(f"({what}{adopted})")
+        parts.append(f"({job_words(job['id'])}{adopted})")
     return " ".join(parts) + f"; F5 goes to 127.0.0.1:{status['debug_port']}"
 
 
@@ -262,11 +262,12 @@ async def _up(launch: LaunchSpec) -> SessionStatus:
 
 def _check_same_job(launch: LaunchSpec, status: SessionStatus) -> None:
     from tunnelkit.errors import UsageError
+    from tunnelkit.model import job_words
 
     has = status["job"]["id"] if status["job"] is not None else None
     if launch.attach_job is not None and launch.attach_job != has:
         raise UsageError(
-            f"this project's session has {f'job {has}' if has else 'no job'}",
+            f"this project's session has {job_words(has) if has else 'no job'}",
             hint=f"tk down first, then tk up --attach-job {launch.attach_job}",
         )
 
