@@ -183,7 +183,8 @@ def test_the_labs_pods_stay_until_it_is_taken_down(stage: Stage) -> None:
         return subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout
 
     kubeconfig = stage.tmp / "lab-kube" / "kubeconfig"
-    assert "ml-dev-env" in lab("up", "--kube") and str(kubeconfig) in lab("env")
+    assert "ml-dev-env" in lab("up", "--kube") and str(kubeconfig) in lab("env", "--kube")
+    assert "Running    train-0" in lab("status", "--kube")
     before = kubeconfig.read_bytes()
     lab("up", "--kube")
     assert kubeconfig.read_bytes() == before  # the one that is there serves on

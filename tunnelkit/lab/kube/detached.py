@@ -6,9 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from tunnelkit.errors import TunnelkitError
+from tunnelkit.errors import TunnelkitError, UsageError
 from tunnelkit.lab.kube.stand_in import StandIn
 from tunnelkit.lab.layout import TAG, claim_dir, resolve_dir
 from tunnelkit.lab.processes import ProcessId, end_all, lab_processes
@@ -26,18 +28,27 @@ def kube_dir(dir: Path | None = None) -> Path:
     return resolve_dir(found.with_name(found.name + _SUFFIX))
 
 
-def kubeconfig_of(dir: Path | None = None) -> Path | None:
-    """Return the kubeconfig of the cluster; None if there is none."""
-    path = kube_dir(dir) / "kubeconfig"
-    return path if path.exists() else None
+def running(dir: Path | None = None) -> StandIn:
+    """Return the cluster that belongs to the lab in `dir`. Raises UsageError if there is none."""
+    root = kube_dir(dir)
+    cluster = StandIn(root)
+    if not (cluster.kubeconfig.exists() and _processes(root)):
+        raise UsageError(f"there is no cluster in {root}", hint="start one: tk lab up --kube")
+    return cluster
+
+
+def phases(dir: Path | None = None) -> dict[str, str]:
+    """Return the phase of each of its pods. Raises UsageError if there is no cluster."""
+    listed: Any = running(dir).ask("GET", f"/api/v1/namespaces/{StandIn.namespace}/pods")
+    return {pod["metadata"]["name"]: str(pod["status"]["phase"]) for pod in listed["items"]}
 
 
 def up(dir: Path | None = None) -> StandIn:
     """Start the cluster with its pods, unless it runs; return it. Raises TunnelkitError."""
+    with suppress(UsageError):
+        return running(dir)
     root = kube_dir(dir)
     cluster = StandIn(root)
-    if cluster.kubeconfig.exists() and _processes(root):
-        return cluster
     down(dir)
     claim_dir(root)
     with (root / "log").open("wb") as log:

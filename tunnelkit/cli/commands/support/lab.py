@@ -25,6 +25,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.
 LinkOption = Annotated[
     bool, typer.Option("--link", help="Take the network interface itself down (netns only).")
 ]
+KubeOption = Annotated[bool, typer.Option("--kube", help="Of the cluster with pods.")]
 
 
 @app.command()
@@ -90,7 +91,7 @@ def _kube_up(dir: Path | None) -> None:
     cluster = detached.up(dir)
     typer.echo(f"pods       {', '.join(detached.PODS)}")
     typer.echo(f"try        kubectl --kubeconfig {cluster.kubeconfig} get pods")
-    typer.echo('next       eval "$(tk lab env)", and in a directory with your Python files:')
+    typer.echo('next       eval "$(tk lab env --kube)", and in a directory with your Python files:')
     typer.echo(f"           tk init --kube; tk up {detached.PODS[0]}; tk loop python FILE")
 
 
@@ -108,11 +109,14 @@ def down(dir: DirOption = None) -> None:
 
 
 @app.command()
-def status(as_json: JsonOption = False, dir: DirOption = None) -> None:
+def status(as_json: JsonOption = False, kube: KubeOption = False, dir: DirOption = None) -> None:
     """Show daemons, nodes and link. Exit code 1 if something of it is not well.
 
-    Examples:  tk lab status  |  tk lab status --json
+    Examples:  tk lab status  |  tk lab status --json  |  tk lab status --kube
     """
+    if kube:
+        _kube_status(dir, as_json=as_json)
+        return
     from tunnelkit import lab
 
     found = lab.status(dir)
@@ -129,18 +133,30 @@ def status(as_json: JsonOption = False, dir: DirOption = None) -> None:
         raise typer.Exit(1)
 
 
+def _kube_status(dir: Path | None, *, as_json: bool) -> None:
+    from tunnelkit.lab.kube import detached
+
+    phases = detached.phases(dir)
+    if as_json:
+        typer.echo(json.dumps({"pods": phases}, indent=1))
+    else:
+        typer.echo(f"lab        {detached.kube_dir(dir)} (kube)")
+        for name, phase in phases.items():
+            typer.echo(f"{phase:<10} {name}")
+
+
 @app.command()
-def env(dir: DirOption = None) -> None:
+def env(kube: KubeOption = False, dir: DirOption = None) -> None:
     """Print what a shell needs to use the lab.
 
     Example:  eval "$(tk lab env)"
     """
     from tunnelkit import lab
-    from tunnelkit.lab.kube import detached
 
-    kubeconfig = detached.kubeconfig_of(dir)
-    if kubeconfig is not None:
-        values = {"KUBECONFIG": str(kubeconfig)}
+    if kube:
+        from tunnelkit.lab.kube import detached
+
+        values = {"KUBECONFIG": str(detached.running(dir).kubeconfig)}
     else:
         found = lab.info(dir)
         values = {
