@@ -7,6 +7,7 @@ exit code 0, or the HTTP status, and the words of a refusal in stderr.
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -112,19 +113,22 @@ class Kubernetes:
         for one in sorted(self._items(done), key=lambda one: text(one, *_CREATED)):
             if text(one, "metadata", "labels", SESSION_LABEL) != wanted or not name_of(one):
                 continue
-            status = self._made(one)
+            status = self._made(one, wanted)
             if status.state is not JobState.ENDED:
                 found.setdefault(status.job_id, status)
         return list(found.values())
 
-    def _made(self, one: Pod) -> JobStatus:
+    def _made(self, one: Pod, label: str) -> JobStatus:
         """Return the state of something that tk made: a pod, or an object that makes pods."""
         if self._kind is not POD:
             going = bool(text(one, "metadata", "deletionTimestamp"))
             state = JobState.ENDED if going else JobState.PENDING
             return JobStatus(f"{self._kind.choice}/{name_of(one)}", state, "")
         made = text(one, "metadata", "annotations", MADE)
-        job_id = parse_choice(made).written if made else f"pod/{name_of(one)}"
+        # Others may make pods here: one that bears this session's label must not have tk delete
+        # what is not named as tk names it.
+        is_ours = re.fullmatch(rf"[a-z]{{1,20}}/{re.escape(label)}-[0-9a-f]{{6}}", made)
+        job_id = parse_choice(made).written if is_ours else f"pod/{name_of(one)}"
         return self._status(job_id, [(one, judge(one, self._container))])
 
     def cancel(self, job_id: str) -> Command:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tunnelkit.errors import UsageError
-from tunnelkit.model import ResourceRequest
+from tunnelkit.model import Completed, JobState, ResourceRequest
+from tunnelkit.scheduler.kube.adapter import Kubernetes
 from tunnelkit.scheduler.kube.manifest import Manifest, parse_manifest
 from tunnelkit.scheduler.kube.pod_spec import MADE, QUEUE_LABEL, SESSION_LABEL
 
@@ -188,3 +189,50 @@ def test_a_container_that_is_not_there_and_another_namespace_are_refused() -> No
         parse_manifest("{", name="job.yaml")
     with pytest.raises(UsageError, match="can't be read"):
         parse_manifest("[" * 100_000, name="job.yaml")
+
+
+def running(name: str, phase: str = "Running") -> dict[str, object]:
+    now = {"name": "main", "containerID": f"c://{name}", "state": {phase.lower(): {}}}
+    status = {"phase": phase, "containerStatuses": [now] if phase == "Running" else []}
+    spec = {"containers": [{"name": "main"}]}
+    return {"metadata": {"name": name, "uid": name}, "spec": spec, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("made", "job_id"),
+    [
+        ("job/tk-proj-1-ab-0a1b2c", "job/tk-proj-1-ab-0a1b2c"),
+        ("statefulset/prod-db", "pod/p"),
+        ("job/tk-proj-1-ab-0a1b2c/../x", "pod/p"),
+        ("secret/tk-proj-1-ab-zzzzzz", "pod/p"),
+        ("", "pod/p"),
+    ],
+)
+def test_a_pod_of_somebody_else_names_nothing_that_tk_would_delete(made: str, job_id: str) -> None:
+    labels = {SESSION_LABEL: "tk-proj-1-ab"}
+    about = {"name": "p", "labels": labels, "annotations": {MADE: made}}
+    pod = {**running("p"), "metadata": about}
+    answer = Completed(0, json.dumps({"items": [pod]}).encode(), b"")
+    (found,) = Kubernetes("mine").parse_find(answer, "tk-Proj_1-ab")
+    assert (found.job_id, found.state) == (job_id, JobState.RUNNING)
+
+
+def test_it_waits_until_all_pods_have_started_and_then_no_more() -> None:
+    adapter = Kubernetes("mine", template=read(job(parallelism=2), queue="team-a"))
+    job_id = "job/tk-proj-1-ab-0a1b2c"
+
+    def state(*phases: str) -> tuple[JobState, str | None]:
+        pods = [running(f"p{at}", phase) for at, phase in enumerate(phases)]
+        answer = Completed(0, json.dumps({"items": pods}).encode(), b"")
+        status = adapter.parse_query(answer, [job_id])[job_id]
+        return status.state, status.explanation
+
+    assert state() == (JobState.PENDING, "it waits in the queue team-a")
+    assert state("Running") == (JobState.PENDING, "1 of 2 pods run")
+    assert state("Running", "Pending")[0] is JobState.PENDING
+    assert state("Running", "Running")[0] is JobState.RUNNING
+    assert state("Running")[0] is JobState.RUNNING  # a pod that is lost is another matter
+    cancel = adapter.cancel(job_id)
+    path = "/apis/batch/v1/namespaces/mine/jobs/tk-proj-1-ab-0a1b2c"
+    assert cancel.argv == ("DELETE", f"{path}?propagationPolicy=Background")
+    assert Kubernetes("mine").cancel(job_id).argv == cancel.argv
