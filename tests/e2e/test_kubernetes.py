@@ -182,6 +182,38 @@ async def test_a_pod_that_is_evicted_says_so(pods: StandIn, project: KubeProject
     await project.tk("down")
 
 
+async def test_why_a_pod_waits_runs_or_has_ended(pods: StandIn, project: KubeProject) -> None:
+    """Without a session by a connection of its own, with one by the session's."""
+    name = "asked"
+    scarce = "0/5 nodes are available: 5 Insufficient nvidia.com/gpu. preemption: no victims."
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    status = {"phase": "Pending", "conditions": [{**condition, "message": scarce}]}
+    pods.ask("POST", "/standin/hold", {"status": status})
+    pods.make_pod(name, app="asked")
+    pods.ask("POST", "/standin/hold", {"status": None})
+    pod: Any = pods.ask("GET", f"/api/v1/namespaces/{pods.namespace}/pods/{name}")
+    event = {"type": "Warning", "reason": "FailedScheduling", "message": "no GPU", "count": 3}
+    about = {"uid": pod["metadata"]["uid"]}
+    pods.ask("POST", "/standin/event", {**event, "involvedObject": about})
+    done = await project.tk("why", name)
+    assert f"pod/{name} waits: no node for it: 0/5 nodes are available: 5 Insuff" in done.out
+    assert "FailedScheduling: no GPU (3 times)" in done.out
+    assert "statefulset/w runs (w-0)" in (await project.tk("why", "statefulset/w")).out
+    gone = await project.tk("why", "no-such-pod", code=7)
+    assert "there is no pod/no-such-pod in this namespace" in gone.err
+
+    pods.ask("POST", "/standin/status", {"pod": name, "run": True})
+    await project.up(name)
+    assert f"pod/{name} runs" in (await project.tk("why")).out
+    killed = {"name": "main", "state": {"terminated": {"reason": "OOMKilled", "exitCode": 137}}}
+    ended = {"phase": "Failed", "containerStatuses": [killed]}
+    pods.ask("POST", "/standin/fail", {"pod": name, "status": ended})
+    done = await project.tk("why", name, "--json", "--check", code=14)
+    assert done.json["verdicts"][0]["code"] == "pod-out-of-memory"
+    assert done.json["stage"] == "ended"
+    project.forget_killed_agents()
+
+
 async def test_doctor_asks_for_each_right(pods: StandIn, project: KubeProject) -> None:
     project.configure('[allocation]\npod = "ml-dev-env"\n')
     done = await project.tk("doctor", "--json")

@@ -166,7 +166,7 @@ FOLDERS = {
     "diagnosis": (
         "verdict evidence sizes",
         "codes black_box storage",
-        "verdict_json waiting ended running",
+        "verdict_json waiting ended running pods",
         "top",
     ),
     "mount": ("mount_table", "sshfs", "mounts"),

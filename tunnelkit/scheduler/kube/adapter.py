@@ -110,7 +110,7 @@ class Kubernetes:
         """See `Scheduler.parse_find`."""
         wanted = session_label(job_name)
         found: dict[str, JobStatus] = {}
-        for one in sorted(self._items(done), key=lambda one: text(one, *_CREATED)):
+        for one in sorted(pods_in(done), key=lambda one: text(one, *_CREATED)):
             if text(one, "metadata", "labels", SESSION_LABEL) != wanted or not name_of(one):
                 continue
             status = self._made(one, wanted)
@@ -168,7 +168,7 @@ class Kubernetes:
 
     def parse_query(self, done: Completed, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         """See `Scheduler.parse_query`."""
-        pods = [] if done.exit_code == _NOT_FOUND else self._items(done)
+        pods = [] if done.exit_code == _NOT_FOUND else pods_in(done)
         found = {}
         for job_id in job_ids:
             choice = parse_choice(job_id)
@@ -193,7 +193,7 @@ class Kubernetes:
         """See `Scheduler.parse_history`: a pod that is not there has ended."""
         if done.exit_code == _NOT_FOUND:
             return JobState.ENDED
-        return JobState.UNKNOWN if self._items(done) else JobState.ENDED
+        return JobState.UNKNOWN if pods_in(done) else JobState.ENDED
 
     def _judge(self, job_id: str, pod: Pod) -> PodState:
         state = judge(pod, self._container)
@@ -297,12 +297,14 @@ class Kubernetes:
     def _pods(self) -> str:
         return f"/api/v1/namespaces/{self._namespace}/pods"
 
-    def _items(self, done: Completed) -> list[Pod]:
-        found = _object(done)
-        items = found.get("items")
-        if isinstance(items, list):
-            return [one for one in items[:1000] if isinstance(one, dict)]
-        return [found] if name_of(found) else []
+
+def pods_in(done: Completed) -> list[Pod]:
+    """Return the answer's objects, of a list or one alone. Raises SchedulerError for a refusal."""
+    found = _object(done)
+    items = found.get("items")
+    if isinstance(items, list):
+        return [one for one in items[:1000] if isinstance(one, dict)]
+    return [found] if name_of(found) else []
 
 
 _CREATED = ("metadata", "creationTimestamp")

@@ -21,13 +21,14 @@ class PodState:
     """A pod's state.
 
     native: the API's own word. why: in words, "" if there is nothing to say. cause: of a pending
-    pod. ending: its end has begun."""
+    pod. ending: its end has begun. code: of the verdict (diagnosis/codes/pods.py)."""
 
     state: JobState
     native: str
     why: str = ""
     cause: PendingCause = PendingCause.WAIT
     ending: bool = False
+    code: str = "pod-starts"
 
 
 def line(said: str) -> str:
@@ -67,21 +68,25 @@ def judge(pod: Pod, container: str | None = None) -> PodState:
     if going:
         lost = text(pod, "status", "reason") == "NodeLost"
         why = _disruption(pod) or ("its node was lost" if lost else "it is being deleted")
-        return PodState(JobState.ENDED, "Terminating", why, ending=True)
+        code = "pod-node-lost" if lost else "pod-evicted" if _disruption(pod) else "pod-deleted"
+        return PodState(JobState.ENDED, "Terminating", why, ending=True, code=code)
     waiting = _waiting(status, name) or _waiting_init(pod)
     if waiting is not None:
         return waiting
     if field(status, "state", "running") is not None:
-        return PodState(JobState.RUNNING, "Running")
+        return PodState(JobState.RUNNING, "Running", code="pod-runs")
     if (last := field(status, "state", "terminated")) is not None:
         why = f"container {line(name)} is restarted; the last time {how_terminated(last)}"
-        return PodState(JobState.PENDING, "Restarting", why, PendingCause.HELD)
+        held = PendingCause.HELD
+        return PodState(JobState.PENDING, "Restarting", why, held, code="pod-crash-loop")
     if phase == "Running":
         why = f"it has no container {line(name)!r}" if status == {} else "its container starts"
         cause = PendingCause.FIX if status == {} else PendingCause.WAIT
-        return PodState(JobState.PENDING, phase, why, cause)
+        code = "pod-config" if status == {} else "pod-starts"
+        return PodState(JobState.PENDING, phase, why, cause, code=code)
     if phase == "Unknown":
-        return PodState(JobState.UNKNOWN, phase, "its node does not answer")
+        why = "its node does not answer"
+        return PodState(JobState.UNKNOWN, phase, why, code="pod-node-lost")
     return _unscheduled(pod, phase)
 
 
@@ -97,18 +102,30 @@ def _ended(pod: Pod, phase: str, status: Mapping[str, object]) -> PodState | Non
         return None
     disruption = _disruption(pod)
     if reason == "Evicted":
-        why = f"by its node: {line(text(pod, 'status', 'message'))}"
+        code, why = "pod-evicted", f"by its node: {line(text(pod, 'status', 'message'))}"
     elif reason == "DeadlineExceeded":
-        why = "it reached its time limit (activeDeadlineSeconds)"
+        code, why = "pod-time-limit", "it reached its time limit (activeDeadlineSeconds)"
     elif reason == "NodeLost":
-        why = "its node was lost"
+        code, why = "pod-node-lost", "its node was lost"
     elif disruption:
-        why = disruption
+        code, why = "pod-evicted", disruption
     elif terminated is not None:
-        why = how_terminated(terminated)
+        code, why = _end_code(terminated), how_terminated(terminated)
     else:
+        code = "pod-done" if phase == "Succeeded" else "pod-failed"
         why = line(text(pod, "status", "message")) or "it ended"
-    return PodState(JobState.ENDED, line(reason) or phase, why)
+    return PodState(JobState.ENDED, line(reason) or phase, why, code=code)
+
+
+def _end_code(terminated: object) -> str:
+    if text(terminated, "reason") == "OOMKilled":
+        return "pod-out-of-memory"
+    if text(terminated, "reason") in _NO_START:
+        return "pod-no-command"
+    return "pod-done" if field(terminated, "exitCode") == 0 else "pod-failed"
+
+
+_NO_START = ("StartError", "ContainerCannotRun")
 
 
 _DISRUPTIONS = {
@@ -136,7 +153,7 @@ def how_terminated(terminated: object) -> str:
     status = code if isinstance(code, int) else None
     if reason == "OOMKilled":
         return "killed for memory (OOMKilled): the container's limit was reached"
-    if reason in ("StartError", "ContainerCannotRun"):
+    if reason in _NO_START:
         return f"its command can't be started: {said or reason}"
     if status == 0:
         return "it ended with exit code 0"
@@ -162,16 +179,16 @@ def _waiting(status: Mapping[str, object], name: str) -> PodState | None:
         why = f"the image {image} can't be pulled ({reason}): {said or 'no reason given'}"
         # It may heal: a registry that was down for a minute.
         cause = PendingCause.HELD if reason in _IMAGE[:2] else PendingCause.FIX
-        return PodState(JobState.PENDING, reason, why, cause)
+        return PodState(JobState.PENDING, reason, why, cause, code="pod-image")
     if reason in _CONFIG:
         why = f"container {shown} can't be made ({reason}): {said or 'no reason given'}"
-        return PodState(JobState.PENDING, reason, why, PendingCause.FIX)
+        return PodState(JobState.PENDING, reason, why, PendingCause.FIX, code="pod-config")
     if reason == "CrashLoopBackOff":
         last = field(status, "lastState", "terminated")
         count = field(status, "restartCount")
         times = f" {count} times" if isinstance(count, int) else ""
         why = f"container {shown} was restarted{times} and ends each time: {how_terminated(last)}"
-        return PodState(JobState.PENDING, reason, why, PendingCause.FIX)
+        return PodState(JobState.PENDING, reason, why, PendingCause.FIX, code="pod-crash-loop")
     return None
 
 
@@ -198,11 +215,13 @@ def _unscheduled(pod: Pod, phase: str) -> PodState:
         return PodState(JobState.PENDING, phase, "its node fetches the image and starts it")
     if reason == "SchedulingGated":
         why = "it is held back by a gate: Kueue has not admitted it yet"
-        return PodState(JobState.PENDING, reason, why, PendingCause.QUOTA)
+        return PodState(JobState.PENDING, reason, why, PendingCause.QUOTA, code="pod-gated")
     if reason == "Unschedulable":
         fits_nowhere = bool(_TAINT_OR_LABEL.search(said)) and not _LACKS.search(said)
         cause = PendingCause.FIX if fits_nowhere else PendingCause.WAIT
-        return PodState(JobState.PENDING, reason, f"no node for it: {arithmetic(said)}", cause)
+        why = f"no node for it: {arithmetic(said)}"
+        code = "pod-fits-nowhere" if fits_nowhere else "pod-no-room"
+        return PodState(JobState.PENDING, reason, why, cause, code=code)
     return PodState(JobState.PENDING, phase, said)
 
 

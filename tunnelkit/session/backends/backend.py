@@ -15,6 +15,7 @@ from tunnelkit.session.agent.routes import Route
 from tunnelkit.session.doctor.check import Check
 
 if TYPE_CHECKING:
+    from tunnelkit.diagnosis.verdict import Diagnosis
     from tunnelkit.scheduler.inspector import JobInspector
     from tunnelkit.session.agent.pod_agent import PodFacts
 
@@ -69,6 +70,7 @@ class Backend:
     user submitted. job_body: then returns the body of a job of tk's own. ask_api: carries out a
     command for the API server. leave: removes tk's directory from a node of a job that the user
     submitted; mirrored files stay.
+    diagnose: what `tk why` says of the job or pods that are named, where no inspector does.
     serves: True if it is the backend for these settings' cluster.
     direct_route: the route's name while the link itself reaches the node.
     forwards: True if a link on the direct route carries forwards; else they go over the wire.
@@ -92,6 +94,7 @@ class Backend:
     ask_api: Callable[[Link, Command], Awaitable[Completed]] | None = None
     leave: Callable[[AgentAddress], Awaitable[None]] | None = None
     ask_first: AskFirst | None = None
+    diagnose: Callable[[Link, Settings, str | None], Awaitable[Diagnosis]] | None = None
 
     def make_link(self, settings: Settings, setup: LinkSetup) -> Link:
         """Return the link that the settings choose, not open yet. Raises as `LinkKind.make`."""

@@ -17,6 +17,7 @@ from tunnelkit.session.agent.routes import Route
 from tunnelkit.session.backends.backend import AgentAddress, Backend
 
 if TYPE_CHECKING:
+    from tunnelkit.diagnosis.verdict import Diagnosis
     from tunnelkit.session.agent.pod_agent import PodAgent
     from tunnelkit.session.doctor.check import Check
 
@@ -160,6 +161,12 @@ async def _ask_api(link: Link, command: Command) -> Completed:
     return Completed(answer.status, b"", said(answer.body).encode())
 
 
+async def _diagnose(link: Link, settings: Settings, named: str | None) -> Diagnosis:
+    from tunnelkit.session.job.pod_diagnosis import diagnose_pods
+
+    return await diagnose_pods(lambda command: _ask_api(link, command), settings, named)
+
+
 async def _leave(to: AgentAddress) -> None:
     await _pod_agent(to).clean()
 
@@ -188,4 +195,5 @@ KUBERNETES = Backend(
     job_body=_job_body,
     ask_api=_ask_api,
     leave=_leave,
+    diagnose=_diagnose,
 )

@@ -41,6 +41,7 @@ OF_SCHEDULER = {
         "tunnelkit.scheduler.slurm.inspect.inspector",
         "tunnelkit.scheduler.slurm.script_options",
     ),
+    "kubernetes": ("tunnelkit.session.job.pod_diagnosis",),
     "pbs": _PBS,
     "torque": _PBS,
 }

@@ -143,6 +143,6 @@ def cluster_sources(cluster: AllocationManager) -> WhySources | None:
 def no_inspector(cluster: str) -> SchedulerError:
     """Return the error of a cluster whose jobs can't be asked about."""
     return SchedulerError(
-        f"{cluster} has no scheduler whose jobs `tk why` can explain",
-        hint="`tk why` knows Slurm and PBS; `tk doctor` shows what was found",
+        f"{cluster} has no scheduler whose jobs tk can look into",
+        hint="that is for Slurm and PBS; of pods, `tk why` alone; `tk doctor` shows what was found",
     )

@@ -10,12 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tunnelkit.diagnosis.codes.registry import CODES
+from tunnelkit.diagnosis.pods import judge_pods
+from tunnelkit.diagnosis.verdict import Certainty, Stage
 from tunnelkit.errors import SchedulerError, UsageError
 from tunnelkit.model import Completed, JobState, ResourceRequest
 from tunnelkit.scheduler.base import PendingCause
 from tunnelkit.scheduler.kube.adapter import Kubernetes
 from tunnelkit.scheduler.kube.members import parse_choice
 from tunnelkit.scheduler.kube.pod_spec import PodTemplate, quantity, session_label
+from tunnelkit.scheduler.kube.pod_views import parse_events, pod_views
 from tunnelkit.scheduler.kube.words import judge, refused
 
 #: Pods as Kubernetes 1.36 answered for them, without fields that nobody reads.
@@ -51,6 +55,65 @@ def test_what_a_real_cluster_said(name: str, state: JobState, cause: str, words:
 def _with(status: dict[str, object], **metadata: object) -> dict[str, object]:
     spec = {"containers": [{"name": "main"}], "restartPolicy": "Never"}
     return {"metadata": {"name": "p", **metadata}, "spec": spec, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("gpu-ok", "pod-runs"),
+        ("gpu-8", "pod-no-room"),
+        ("selector", "pod-fits-nowhere"),
+        ("gated", "pod-gated"),
+        ("no-image", "pod-image"),
+        ("pull-fails later", "pod-image"),
+        ("no-configmap", "pod-config"),
+        ("crashes", "pod-crash-loop"),
+        ("oom", "pod-out-of-memory"),
+        ("deadline", "pod-time-limit"),
+        ("exit-3", "pod-failed"),
+        ("no-program", "pod-no-command"),
+        ("evictee", "pod-evicted"),
+    ],
+)
+def test_each_state_has_its_verdict(name: str, code: str) -> None:
+    (view,) = pod_views([PODS[name]], None)
+    assert view.code == code
+    stage, (verdict,) = judge_pods([view])
+    assert (verdict.code, stage) == (code, CODES[code].stage)
+    assert verdict.certainty is Certainty.PROVEN
+    if stage is not Stage.RUNNING:
+        assert view.why in verdict.sentence and verdict.next_steps
+
+
+def test_pods_of_one_owner_are_joined_and_the_failed_come_first() -> None:
+    pods = [{**PODS[name], "metadata": {"name": f"w-{at}"}} for at, name in enumerate(
+        ["gpu-ok", "gpu-8", "oom", "gpu-ok", "gpu-8"]
+    )]  # fmt: skip
+    stage, verdicts = judge_pods(pod_views(pods, None), owner="job/w")
+    assert stage is Stage.ENDED
+    assert [one.code for one in verdicts] == ["pod-out-of-memory", "pod-no-room", "pod-runs"]
+    assert verdicts[0].sentence.startswith("failed: killed for memory")
+    assert verdicts[1].sentence.endswith("(w-1, w-4)") and verdicts[2].sentence == "runs (w-0, w-3)"
+    stage, (none,) = judge_pods([], owner="job/w")
+    assert (stage, none.code, none.sentence) == (
+        Stage.WAITING,
+        "pod-no-pod",
+        "waits: it has no pod yet",
+    )
+
+
+def test_events_are_warnings_the_newest_last_and_nothing_of_them_is_believed() -> None:
+    def event(at: int, kind: str = "Warning", **more: object) -> dict[str, object]:
+        said = {"reason": f"r{at}", "message": "no\n\x1b[31mroom", "lastTimestamp": f"2026-0{at}"}
+        return {"type": kind, **said, **more}
+
+    items = [event(3, count=7), event(1), event(2), event(4, "Normal"), event(5), 7, {"type": 3}]
+    said = parse_events(Completed(0, json.dumps({"items": items}).encode(), b""))
+    assert [one.partition(":")[0] for one in said] == ["r2", "r3", "r5"]
+    assert said[1].endswith("(7 times)") and all(one.isprintable() for one in said)
+    for bad in (b"", b"[" * 100_000, b"7", b'{"items": {}}', b'{"items": [null, "x"]}'):
+        assert parse_events(Completed(0, bad, b"")) == []
+    assert parse_events(Completed(403, b"", b"forbidden")) == []
 
 
 @pytest.mark.parametrize(

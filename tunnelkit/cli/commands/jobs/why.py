@@ -45,6 +45,7 @@ def why(
     The job may be any of yours, submitted by tk or not. A live session's connection is used.
 
     tk why                    the session's job, else your newest
+    tk why POD                Kubernetes: a pod, or TYPE/NAME
     tk why 4711               one job; one that runs is sampled for 10 s
     tk why --sample 30        for longer
     tk why --start-sooner 38  carry out the offer: up to 38 min would start now

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tunnelkit.cli.terminal.output import paint, say
 from tunnelkit.cli.terminal.wait_line import asking
@@ -13,7 +14,11 @@ from tunnelkit.diagnosis.codes.registry import CODES
 from tunnelkit.diagnosis.verdict import Diagnosis, Stage, Verdict
 from tunnelkit.diagnosis.verdict_json import DiagnosisInfo, from_json
 from tunnelkit.errors import ExitCode, UsageError
+from tunnelkit.model import job_words
 from tunnelkit.text_format import shown
+
+if TYPE_CHECKING:
+    from tunnelkit.config.schema import Settings
 
 #: As session/why/running.py.
 _MOST_S = 60
@@ -88,11 +93,25 @@ async def _ask(options: WhyOptions) -> DiagnosisInfo:
                     Why(job=options.job, sample=options.sample_s, log=options.log)
                 )
     chosen = settings(profile=options.profile, cluster__login=options.login)
+    if chosen.cluster.is_kubernetes:
+        return await _ask_pods(chosen, options)
     async with asking_sources(chosen, prompter(), options.job, options.log) as sources:
         # Not before: the connection may ask for a password.
         with asking(what):
             found = await diagnose(sources, options.job, sample_s=options.sample_s, log=options.log)
             return to_json(found)
+
+
+async def _ask_pods(chosen: Settings, options: WhyOptions) -> DiagnosisInfo:
+    from tunnelkit.cli.terminal.by_session import prompter
+    from tunnelkit.diagnosis.verdict_json import to_json
+    from tunnelkit.session.backends.registry import choose
+    from tunnelkit.session.connection.own_link import own_link
+
+    diagnose = choose(chosen).diagnose
+    assert diagnose is not None
+    async with own_link(chosen, prompter()) as own:
+        return to_json(await diagnose(own.link, chosen, options.job))
 
 
 def lines(diagnosis: Diagnosis) -> Iterator[str]:
@@ -108,7 +127,7 @@ def lines(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _verdict_lines(verdict: Verdict, diagnosis: Diagnosis) -> Iterator[str]:
-    name = f"job {diagnosis.job_id}" if diagnosis.job_id else "the session"
+    name = job_words(diagnosis.job_id) if diagnosis.job_id else "the session"
     return verdict_lines(verdict, name, _COLOURS[diagnosis.stage])
 
 

@@ -24,6 +24,10 @@ async def why(session: Session, request: Why) -> DiagnosisInfo:
     job = session.cluster.job
     own = None if job is None else job.job_id
     scheduler = None if job is None else job.scheduler
+    by_backend = session.cluster.setup.backend.diagnose
+    if by_backend is not None:
+        named = request.job or own
+        return to_json(await by_backend(session.link, session.launch.settings, named))
     sources = replace(
         sources_of(session),
         enter=_way_in(session, scheduler, own),

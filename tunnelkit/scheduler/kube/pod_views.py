@@ -1,0 +1,57 @@
+"""Pods and their events as evidence for `tk why`. Pure; nothing in it is believed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from urllib.parse import quote
+
+from tunnelkit.diagnosis.pods import PodView
+from tunnelkit.model import Completed
+from tunnelkit.scheduler.base import Command, Where
+from tunnelkit.scheduler.kube.members import Pod, field, name_of, text
+from tunnelkit.scheduler.kube.words import judge, line
+
+_MOST_EVENTS = 3
+_MOST_BYTES = 8 << 20
+
+
+def pod_views(
+    pods: Sequence[Pod], container: str | None, events: Sequence[str] = ()
+) -> list[PodView]:
+    """Return the pods as evidence. events: of the first one."""
+    found = []
+    for at, pod in enumerate(pods):
+        state = judge(pod, container)
+        said = tuple(events) if at == 0 else ()
+        found.append(PodView(name_of(pod), state.code, state.native, state.why, said))
+    return found
+
+
+def ask_events(namespace: str, pod: Pod) -> Command:
+    """Return the request for a pod's events."""
+    selector = quote(f"involvedObject.uid={text(pod, 'metadata', 'uid')}", safe="")
+    path = f"/api/v1/namespaces/{namespace}/events?limit=100&fieldSelector={selector}"
+    return Command(("GET", path), b"", Where.API)
+
+
+def parse_events(done: Completed) -> list[str]:
+    """Return the newest warnings, each in a line; none if the answer can't be read."""
+    try:
+        listed = json.loads(done.stdout[:_MOST_BYTES]) if done.exit_code == 0 else None
+    except (ValueError, RecursionError):
+        listed = None
+    items = field(listed, "items")
+    found = [
+        one
+        for one in (items[:1000] if isinstance(items, list) else ())
+        if isinstance(one, dict) and text(one, "type") == "Warning"
+    ]
+    found.sort(key=lambda one: text(one, "lastTimestamp") or text(one, "eventTime"))
+    return [_words(one) for one in found[-_MOST_EVENTS:]]
+
+
+def _words(event: object) -> str:
+    count = field(event, "count")
+    times = f" ({count} times)" if isinstance(count, int) and count > 1 else ""
+    return f"{line(text(event, 'reason'))}: {line(text(event, 'message'))}{times}"
