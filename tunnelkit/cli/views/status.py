@@ -42,7 +42,8 @@ def lines(status: SessionStatus) -> list[str]:
         out.append(paint(mismatch, "yellow"))
     if status.get("attention"):
         out.append(paint("waiting  for you: tk auth", "yellow"))
-    out.append(f"login    {status['login']}")
+    in_pods = status.get("scheduler") == "kubernetes"
+    out.append(f"{'cluster' if in_pods else 'login':<8} {status['login']}")
     job = status["job"]
     if job:
         left = job["time_left_s"]
@@ -50,10 +51,10 @@ def lines(status: SessionStatus) -> list[str]:
         if left is not None and job.get("time_is_near"):
             time_left = paint(time_left, "red")
         yours = ", adopted: tk down leaves it" if job.get("made_by") == "you" else ""
-        how = "replaced" if job.get("made_by") == "you" else "requeued"
+        how = "replaced" if in_pods else "requeued"
         back = f", {how} {job['requeues']}x" if job.get("requeues") else ""
         where = f"on {', '.join(job['nodes'])}" if job["nodes"] else _queued(job)
-        out.append(f"job      {job['id']} {where}{time_left}{yours}{back}")
+        out.append(f"{'pods' if in_pods else 'job':<8} {job['id']} {where}{time_left}{yours}{back}")
     if status["agent"]:
         agent = status["agent"]
         gpus = agent.get("cuda_visible_devices")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tunnelkit.messages.agent_calls import AgentInfo
+from tunnelkit.model import job_words
 
 #: With this setting tk also tries other names. A Python that the user has set is used as it is.
 DEFAULT = "python3"
@@ -93,6 +94,6 @@ def other_than(wanted: str, executable: str, version: str) -> str:
 
 def introduced(info: AgentInfo, job_id: str | None, wanted: str) -> str:
     """Return the message about a new agent: job, node, pid, and its Python if not `wanted`."""
-    job = f"job {job_id}, " if job_id else ""
+    job = f"{job_words(job_id)}, " if job_id else ""
     other = other_than(wanted, info["executable"], info["python"])
     return f"agent: {job}{info['node']}, pid {info['pid']}" + (f", by {other}" if other else "")
