@@ -59,6 +59,6 @@ def _verdict(code: str, pods: Sequence[PodView], owner: str) -> Verdict:
         more = f" and {len(pods) - _MOST} more" if len(pods) > _MOST else ""
         sentence = f"{sentence} ({names}{more})"
     because = [Evidence(f"{one.name}: {one.native}", _STATUS) for one in pods[:_MOST] if one.native]
-    because += [Evidence(text, "an event of the pod") for one in pods[:1] for text in one.events]
+    because += [Evidence(text, "an event of the pod") for one in pods for text in one.events]
     steps = () if entry.stage is Stage.RUNNING else (NextStep(entry.remedy.rstrip(".")),)
     return Verdict(code, sentence, Certainty.PROVEN, tuple(because), next_steps=steps)

@@ -34,10 +34,9 @@ class Kubernetes:
     """The adapter for one namespace.
 
     container: as set, None for each pod's default. template: of what tk makes, pods or an object
-    that makes them; None: nothing can be
-    made, and `refusal` says why. It remembers which pods it has seen running: another
-    one of the same name is another. That ends a job of one pod; one of an owner's pods goes on with
-    the pod in its place."""
+    that makes them; None: nothing can be made, and `refusal` says why. It remembers which pods it
+    has seen running: another one of the same name is another. That ends a job of one pod; one of an
+    owner's pods goes on with the pod in its place."""
 
     name = "kubernetes"
     capabilities = Capabilities(joins_jobs=True, agent_starts_peers=False)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tunnelkit.errors import UsageError
@@ -14,6 +16,7 @@ from tunnelkit.scheduler.kube.object_kinds import KINDS, ObjectKind
 from tunnelkit.scheduler.kube.pod_spec import MADE, PLACE, new_metadata
 
 _VERSION = re.compile(r"v[0-9]{1,3}((alpha|beta)[0-9]{1,3})?")
+_NEEDS_SHELL = re.compile(r"[^\w\s./:=,@%+'\"-]|\n.*\S|^\w+=")
 _VOLUME = "tunnelkit"
 #: What would end or restart a container whose own command does not run, or whose program stands at
 #: a breakpoint.
@@ -51,11 +54,18 @@ class Manifest:
 
     @property
     def own_command(self) -> list[str]:
-        """The words of the first container's own command; empty if its image has it."""
+        """The words of the first container's own command; empty if its image has it.
+
+        Those of `sh -c "..."`, where nothing in it needs a shell."""
         for template, _ in self.kind.templates(self.written):
             found = _container(template, self.container)
-            words = [found.get("command"), found.get("args")]
-            return [str(word) for part in words if isinstance(part, list) for word in part]
+            parts = [found.get("command"), found.get("args")]
+            words = [str(word) for part in parts if isinstance(part, list) for word in part]
+            is_plain = len(words) == 3 and not _NEEDS_SHELL.search(words[2])
+            if is_plain and re.fullmatch(r"(/\S*/)?(ba|da)?sh -l?e?c", " ".join(words[:2])):
+                with suppress(ValueError):  # a quote that is not closed
+                    return shlex.split(words[2])
+            return words
         return []
 
     def held(self, request: ResourceRequest, *, job_name: str, command: Sequence[str]) -> bytes:

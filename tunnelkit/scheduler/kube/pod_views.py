@@ -16,15 +16,12 @@ _MOST_EVENTS = 3
 _MOST_BYTES = 8 << 20
 
 
-def pod_views(
-    pods: Sequence[Pod], container: str | None, events: Sequence[str] = ()
-) -> list[PodView]:
-    """Return the pods as evidence. events: of the first one."""
+def pod_views(pods: Sequence[Pod], container: str | None) -> list[PodView]:
+    """Return the pods as evidence, without events."""
     found = []
-    for at, pod in enumerate(pods):
+    for pod in pods:
         state = judge(pod, container)
-        said = tuple(events) if at == 0 else ()
-        found.append(PodView(name_of(pod), state.code, state.native, state.why, said))
+        found.append(PodView(name_of(pod), state.code, state.native, state.why))
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from tunnelkit.config.schema import Settings
 from tunnelkit.diagnosis.pods import judge_pods
@@ -36,7 +37,12 @@ async def diagnose_pods(ask: Ask, settings: Settings, named: str | None) -> Diag
             hint="`kubectl get pods` lists what is there",
         )
     pods = choice.members(pods_in(done))
-    events = parse_events(await ask(ask_events(namespace, pods[0]))) if pods else []
-    views = pod_views(pods, settings.cluster.container, events)
-    stage, verdicts = judge_pods(views, owner="" if choice.pod else choice.written)
+    views = pod_views(pods, settings.cluster.container)
+    owner = "" if choice.pod else choice.written
+    stage, verdicts = judge_pods(views, owner=owner)
+    worst = next((at for at, one in enumerate(views) if one.code == verdicts[0].code), None)
+    if worst is not None:
+        events = parse_events(await ask(ask_events(namespace, pods[worst])))
+        views[worst] = replace(views[worst], events=tuple(events))
+        stage, verdicts = judge_pods(views, owner=owner)
     return Diagnosis(choice.written, stage, verdicts, asked_s=time.time())

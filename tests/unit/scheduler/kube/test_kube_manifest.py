@@ -156,6 +156,28 @@ def test_the_container_is_the_one_that_kubectl_takes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "args", "words"),
+    [
+        (["python"], ["a.py", "--lr", "1e-3"], ["python", "a.py", "--lr", "1e-3"]),
+        (["sh", "-c"], ["python a.py --name 'x y'"], ["python", "a.py", "--name", "x y"]),
+        (["/bin/bash", "-lc", "torchrun a.py"], None, ["torchrun", "a.py"]),
+        (["sh", "-c", "cd /w && python a.py"], None, ["sh", "-c", "cd /w && python a.py"]),
+        (["sh", "-c", "python a.py $ARGS"], None, ["sh", "-c", "python a.py $ARGS"]),
+        (["sh", "-c", "A=1 python a.py"], None, ["sh", "-c", "A=1 python a.py"]),
+        (["sh", "-c", "python a.py 'x"], None, ["sh", "-c", "python a.py 'x"]),
+        (["sh", "-c", "python a.py\npython b.py"], None, ["sh", "-c", "python a.py\npython b.py"]),
+        (["sh", "-c", "python a.py"], ["x"], ["sh", "-c", "python a.py", "x"]),
+        (None, None, []),
+    ],
+)
+def test_the_own_command_is_that_of_a_shell_that_does_nothing_else(
+    command: list[str] | None, args: list[str] | None, words: list[str]
+) -> None:
+    one = template(container(command=command, args=args))
+    assert read(job(template=one)).own_command == words
+
+
+@pytest.mark.parametrize(
     ("objects", "words"),
     [
         ((), "it has none"),
