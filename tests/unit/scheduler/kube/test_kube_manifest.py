@@ -6,11 +6,14 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tunnelkit.errors import UsageError
 from tunnelkit.model import Completed, JobState, ResourceRequest
 from tunnelkit.scheduler.kube.adapter import Kubernetes
 from tunnelkit.scheduler.kube.manifest import Manifest, parse_manifest
+from tunnelkit.scheduler.kube.object_kinds import KINDS
 from tunnelkit.scheduler.kube.pod_spec import MADE, QUEUE_LABEL, SESSION_LABEL
 
 HOLD = ["sh", "-c", "hold"]
@@ -258,3 +261,65 @@ def test_it_waits_until_all_pods_have_started_and_then_no_more() -> None:
     path = "/apis/batch/v1/namespaces/mine/jobs/tk-proj-1-ab-0a1b2c"
     assert cancel.argv == ("DELETE", f"{path}?propagationPolicy=Background")
     assert Kubernetes("mine").cancel(job_id).argv == cancel.argv
+
+
+_TEXT = st.text("abz./-_ \x1b\u00e9", max_size=8)
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | _TEXT,
+    lambda one: st.lists(one, max_size=3) | st.dictionaries(_TEXT, one, max_size=3),
+    max_leaves=12,
+)
+_KEYS = (
+    "apiVersion", "kind", "metadata", "spec", "template", "containers", "name", "labels", "env",
+    "annotations", "volumes", "volumeMounts", "replicas", "parallelism", "replicatedJobs", "items",
+)  # fmt: skip
+_ODD = st.recursive(
+    _JSON,
+    lambda one: (
+        st.lists(one, max_size=3) | st.dictionaries(st.sampled_from(_KEYS), one, max_size=6)
+    ),
+    max_leaves=20,
+)
+_KINDS = st.sampled_from([(one.kind, f"{one.group}/v1".lstrip("/")) for one in KINDS])
+
+
+@given(_KINDS, st.dictionaries(st.sampled_from(_KEYS), _ODD, max_size=6))
+def test_whatever_is_written_is_made_or_refused(kind: tuple[str, str], odd: dict[str, Any]) -> None:
+    try:
+        manifest = read({**odd, "kind": kind[0], "apiVersion": kind[1]})
+        held(manifest)
+    except UsageError as refused:
+        assert refused.hint
+
+
+_MORE = st.dictionaries(st.text("xyz", min_size=1, max_size=3), _JSON, max_size=3)
+
+
+@given(_MORE, _MORE, _MORE, _MORE, st.lists(_MORE, max_size=2))
+def test_all_else_that_is_written_is_made(
+    spec: dict[str, Any],
+    of_pod: dict[str, Any],
+    of_container: dict[str, Any],
+    labels: dict[str, Any],
+    sidecars: list[dict[str, Any]],
+) -> None:
+    one = template(container(**of_container), *sidecars)
+    pod: Any = one["spec"]
+    pod.update(of_pod)
+    written = {**job(**spec, template=one), "metadata": {"labels": labels}}
+    made = held(read(written))
+    # What tk has put there, taken out again.
+    for about in (made["metadata"], made["spec"]["template"]["metadata"]):
+        del about["labels"][SESSION_LABEL]
+    del made["metadata"]["name"]
+    assert set(made["spec"]["template"]["metadata"]["annotations"]) == {MADE}
+    held_pod = made["spec"]["template"]["spec"]
+    assert held_pod.pop("volumes") == [{"name": "tunnelkit", "emptyDir": {}}]
+    main = held_pod["containers"][0]
+    assert main.pop("command") == HOLD
+    del main["env"], main["volumeMounts"]
+    for key in ("command", "args"):
+        del pod["containers"][0][key]
+    assert held_pod == pod and made["metadata"] == written["metadata"]
+    assert set(made["spec"]) == {*spec, "template"}
+    assert all(made["spec"][key] == spec[key] for key in spec)
