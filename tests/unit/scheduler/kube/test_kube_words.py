@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tunnelkit.cli.views.jobs.why import verdict_lines
 from tunnelkit.diagnosis.codes.registry import CODES
 from tunnelkit.diagnosis.pods import judge_pods
 from tunnelkit.diagnosis.verdict import Certainty, Stage
@@ -176,6 +177,10 @@ def test_no_answer_breaks_the_words(
         parse_choice(choice).members([pod])
     done = Completed(0, json.dumps(pod).encode(), b"")
     Kubernetes("n").parse_query(done, ["pod/p"])
+    stage, verdicts = judge_pods(pod_views([pod], None))
+    assert {one.code for one in verdicts} <= set(CODES) and stage is CODES[verdicts[0].code].stage
+    for line in verdict_lines(verdicts[0], "pod/p", "red"):
+        assert len(line) < 3000 and line.isprintable()
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"[" * 90_000, b"\xff", b'{"items": 3}'])
