@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -174,6 +175,12 @@ def test_in_a_pod(stage: Stage) -> None:
         assert found, f"{line!r} is missing (or too early) in:\n{done.stdout}"
     assert not done.stderr
     assert not stage.left()
+    # The picture of docs/kubernetes.md (`scripts/docs pictures`).
+    if folder := os.environ.get("TK_SCREENSHOTS"):
+        from scripts.docslib.pictures import terminal
+
+        shown = re.sub(r"/\S*(/tkdemo-)\w+", r"/tmp\1x", done.stdout)
+        terminal(f"$ tk demo --kube\n{shown}", Path(folder) / "kube-demo.svg")
 
 
 def test_the_labs_pods_stay_until_it_is_taken_down(stage: Stage) -> None:

@@ -198,6 +198,11 @@ async def test_why_a_pod_waits_runs_or_has_ended(pods: StandIn, project: KubePro
     done = await project.tk("why", name)
     assert f"pod/{name} waits: no node for it: 0/5 nodes are available: 5 Insuff" in done.out
     assert "FailedScheduling: no GPU (3 times)" in done.out
+    if folder := os.environ.get("TK_SCREENSHOTS"):  # `scripts/docs pictures`
+        from scripts.docslib.pictures import terminal
+
+        said = done.out.replace(name, "trainer-0")
+        terminal(f"$ tk why trainer-0\n{said}", Path(folder) / "kube-why.svg")
     assert "statefulset/w runs (w-0)" in (await project.tk("why", "statefulset/w")).out
     gone = await project.tk("why", "no-such-pod", code=7)
     assert "there is no pod/no-such-pod in this namespace" in gone.err
