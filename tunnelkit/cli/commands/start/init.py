@@ -293,7 +293,7 @@ def _template(project_dir: Path, answers: _Answers) -> str:
 # mem = "16G"
 # time = "2:00:00"
 # partition = "gpu"
-# On Kubernetes: pod = "my-pod", or image = "ghcr.io/me/train:12"
+# On Kubernetes: pod = "my-pod", image = "ghcr.io/me/train:12" or manifest = "job.yaml"
 
 [mirror]
 # Where this directory is copied to on the cluster.
