@@ -1,4 +1,8 @@
-"""Handlers of all calls and streams of commands, over the control socket."""
+"""Handlers of all calls and streams of commands, over the control socket.
+
+What they need of ranks and consoles is imported late (runtime/preload.py): `tk up` does not wait
+for it.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +23,10 @@ from tunnelkit.session.doctor.remote_access import handlers as doctor_handlers
 from tunnelkit.session.files import mirror_json
 from tunnelkit.session.files.mirror_set import MirrorSet
 from tunnelkit.session.handlers import loops, mirror
-from tunnelkit.session.handlers.attach import attach
 from tunnelkit.session.handlers.barrier import barrier, check_alive
-from tunnelkit.session.handlers.console import ConsoleServer
-from tunnelkit.session.handlers.interrupt import interrupt_ranks
 from tunnelkit.session.handlers.jobs.simulate import check_handler
 from tunnelkit.session.handlers.jobs.submit import submit_handlers
-from tunnelkit.session.handlers.pdb_text import run_pdb
 from tunnelkit.session.handlers.processes import Processes
-from tunnelkit.session.handlers.ranks import RankLooks
 from tunnelkit.session.handlers.session_status import status_of
 from tunnelkit.session.runtime import control_calls as calls
 from tunnelkit.session.runtime.control_answers import (
@@ -49,6 +48,7 @@ from tunnelkit.session.session import Session
 
 if TYPE_CHECKING:
     from tunnelkit.diagnosis.verdict_json import DiagnosisInfo
+    from tunnelkit.session.handlers.ranks import RankLooks
     from tunnelkit.session.top.shared import SharedTops
 
 
@@ -65,7 +65,7 @@ class ControlHandlers:
         self._ending = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._processes = Processes(session)
-        self._rank_looks = RankLooks(session)
+        self._rank_looks: RankLooks | None = None
         self._tops: SharedTops | None = None
 
     def handlers(self, connection: ControlConnection) -> dict[str, Handler]:
@@ -288,6 +288,8 @@ class ControlHandlers:
     async def _attach(self, request: calls.Attach) -> AttachAnswer:
         await self._wait_settled()
         self._check_alive()
+        from tunnelkit.session.handlers.attach import attach
+
         return await attach(self._session, request)
 
     async def _loop(self, channel: Channel, stream: calls.LoopStream | calls.LoopAdopt) -> None:
@@ -309,6 +311,8 @@ class ControlHandlers:
         try:
             await self._wait_settled()
             self._check_alive()
+            from tunnelkit.session.handlers.pdb_text import run_pdb
+
             await run_pdb(self._session, mux, channel, stream)
         except TunnelkitError as error:
             channel.close({"failure": error.to_json()})
@@ -320,6 +324,8 @@ class ControlHandlers:
         except TunnelkitError as error:
             channel.close({"failure": error.to_json()})
             return
+        from tunnelkit.session.handlers.console import ConsoleServer
+
         await ConsoleServer(self._session, loop, channel, entry=stream.entry).run()
 
     async def _loop_restart(self, request: calls.LoopRestart) -> None:
@@ -327,10 +333,20 @@ class ControlHandlers:
 
     async def _ranks(self, request: calls.Ranks) -> RanksAnswer:
         self._check_alive()
-        return await self._rank_looks.look(request)
+        return await self._looks().look(request)
+
+    def _looks(self) -> RankLooks:
+        """Return what remembers the earlier looks at ranks."""
+        if self._rank_looks is None:
+            from tunnelkit.session.handlers.ranks import RankLooks
+
+            self._rank_looks = RankLooks(self._session)
+        return self._rank_looks
 
     async def _loop_interrupt(self, request: calls.LoopInterrupt) -> InterruptAnswer:
-        return await interrupt_ranks(self._session, request, self._rank_looks.classes())
+        from tunnelkit.session.handlers.interrupt import interrupt_ranks
+
+        return await interrupt_ranks(self._session, request, self._looks().classes())
 
     async def _loop_stop(self, request: calls.LoopStop) -> None:
         all_loops = self._session.loops
