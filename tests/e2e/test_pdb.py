@@ -18,7 +18,7 @@ SCRIPT = """\
         sys.exit(3)
     total = int(rank) * 2
     breakpoint()
-    print("total", total, flush=True)
+    print(f"total {total}", flush=True)
     """
 BREAK = line_of(SCRIPT, "breakpoint()")
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import time
 from abc import ABC, abstractmethod
-from typing import Any
 
 from tunnelkit.demo import leftovers
 from tunnelkit.demo.editor import DemoEditor, Stop, find_line
@@ -16,6 +15,7 @@ from tunnelkit.demo.timeline import Timeline
 from tunnelkit.demo.watch import watching
 from tunnelkit.errors import TimeoutExpired
 from tunnelkit.lab.processes import ProcessId
+from tunnelkit.session.runtime.status import JobInfo, SessionStatus
 
 _LOOP = ("loop", "python", "-m", "debugpy", "--wait-for-client", "train.py")
 _BREAKPOINT = 'print(f"epoch'
@@ -40,6 +40,7 @@ class DebugStory(ABC):
         self._remote_root = ""
         self._daemon_pid = 0
         self._run = 0
+        self.files = 0
         self._breakpoint = find_line(places.program, _BREAKPOINT)
         self._seen: set[ProcessId] = set()
 
@@ -66,12 +67,15 @@ class DebugStory(ABC):
             self._edit()
             await self._second_f5()
 
-    async def up(self, *words: str) -> dict[str, Any]:
-        """`tk up`; the session's status."""
+    async def up(self, *words: str) -> JobInfo | None:
+        """`tk up`; the session's job. `files` is then the number of mirrored files."""
         self._show.step(f"$ tk up {' '.join(words)}")
-        status: dict[str, Any] = json.loads(await self._tk.run("up", *words, "--json"))
-        self._remote_root, self._daemon_pid = status["mirror"]["remote"], int(status["pid"])
-        return status
+        status: SessionStatus = json.loads(await self._tk.run("up", *words, "--json"))
+        mirror = status["mirror"]
+        assert mirror is not None
+        self._remote_root, self._daemon_pid = mirror["remote"], int(status["pid"])
+        self.files = mirror["files"]
+        return status["job"]
 
     async def lab_down(self) -> None:
         """`tk lab down`, and the proof that nothing is left."""

@@ -26,10 +26,10 @@ class PodStory(DebugStory):
         self._show.step("$ tk init --kube", "once per project: your kubeconfig's context")
         await self._tk.run("init", "--kube", "--yes")
         self._show.done("Wrote tunnelkit.toml and .vscode/: F5 there goes through tk.")
-        status = await self.up(_POD)
-        self._show.done(f"One kubectl proxy, then {status['job']['id']}: no port-forward, no sshd.")
-        files = status["mirror"]["files"]
-        self._show.detail(f"{files} files are mirrored there; so is every save from now.")
+        job = await self.up(_POD)
+        what = _POD if job is None else job["id"]
+        self._show.done(f"One kubectl proxy, then {what}: no port-forward, no sshd.")
+        self._show.detail(f"{self.files} files are mirrored there; so is every save from now.")
         await self.debug()
 
     async def end(self) -> None:

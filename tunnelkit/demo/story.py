@@ -68,16 +68,14 @@ class Story(DebugStory):
         self._show.done("Wrote tunnelkit.toml and .vscode/: F5 there goes through tk.")
 
     async def _up(self) -> None:
-        status = await self.up(_NODE, "--gpus", "1", "--cpus", "2")
-        job = status["job"]
+        job = await self.up(_NODE, "--gpus", "1", "--cpus", "2")
         if job is None:
             where = f"{_NODE} by ssh: without a scheduler there is no job, no GPU"
         else:
             self._job = str(job["id"])
             where = f"Slurm job {self._job} on {_NODE} with a (pretend) GPU"
         self._show.done(f"One ssh login, then {where}.")
-        files = status["mirror"]["files"]
-        self._show.detail(f"{files} files are mirrored there; so is every save from now.")
+        self._show.detail(f"{self.files} files are mirrored there; so is every save from now.")
 
     async def tell_where(self, editor: DemoEditor) -> None:
         """Show node, job and GPU as the stopped program itself sees them."""

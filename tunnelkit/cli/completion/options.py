@@ -104,6 +104,16 @@ def selector_option() -> Declaration:
     )
 
 
+def pod_image_option() -> Declaration:
+    """Return the option `--image` of `tk up`."""
+    return text_option("IMAGE", "Kubernetes: make a pod of this image.")
+
+
+def queue_option() -> Declaration:
+    """Return the option `--queue`."""
+    return text_option("NAME", "Kubernetes: a queue of Kueue.")
+
+
 def manifest_option() -> Declaration:
     """Return the option `--file`."""
     return typer.Option(

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from tunnelkit.errors import TunnelkitError, UsageError
 from tunnelkit.lab.kube.stand_in import StandIn
@@ -39,8 +38,10 @@ def running(dir: Path | None = None) -> StandIn:
 
 def phases(dir: Path | None = None) -> dict[str, str]:
     """Return the phase of each of its pods. Raises UsageError if there is no cluster."""
-    listed: Any = running(dir).ask("GET", f"/api/v1/namespaces/{StandIn.namespace}/pods")
-    return {pod["metadata"]["name"]: str(pod["status"]["phase"]) for pod in listed["items"]}
+    listed = running(dir).ask("GET", f"/api/v1/namespaces/{StandIn.namespace}/pods")
+    items = listed["items"]
+    assert isinstance(items, list)
+    return {str(pod["metadata"]["name"]): str(pod["status"]["phase"]) for pod in items}
 
 
 def up(dir: Path | None = None) -> StandIn:

@@ -47,9 +47,7 @@ def up(
     partition: Annotated[str | None, options.partition_option()] = None,
     account: Annotated[str | None, options.text_option("NAME", "Account to charge.")] = None,
     qos: Annotated[str | None, options.text_option("NAME", "Quality of service.")] = None,
-    constraint: Annotated[
-        str | None, options.text_option("LIST", "Node features, such as a100.")
-    ] = None,
+    constraint: Annotated[str | None, options.text_option("LIST", "Node features: a100.")] = None,
     reservation: Annotated[str | None, options.text_option("NAME", "Reservation to use.")] = None,
     exclusive: Annotated[
         bool | None, typer.Option("--exclusive", help="Share the nodes with nobody.")
@@ -58,13 +56,9 @@ def up(
     attach_job: Annotated[str | None, options.attach_job_option()] = None,
     selector: Annotated[str | None, options.selector_option()] = None,
     container: Annotated[str | None, options.container_option()] = None,
-    image: Annotated[
-        str | None, options.text_option("IMAGE", "Kubernetes: make a pod of this image.")
-    ] = None,
+    image: Annotated[str | None, options.pod_image_option()] = None,
     manifest: Annotated[str | None, options.manifest_option()] = None,
-    queue: Annotated[
-        str | None, options.text_option("NAME", "Kubernetes: a queue of Kueue.")
-    ] = None,
+    queue: Annotated[str | None, options.queue_option()] = None,
     profile: Annotated[str | None, options.profile_option()] = None,
     login: Annotated[str | None, options.login_option()] = None,
     link: Annotated[str | None, options.link_option()] = None,
