@@ -136,6 +136,17 @@ async def test_doctor_asks_for_the_rights_to_make_it(
     await all_gone(cluster)
 
 
+async def test_the_manifest_of_a_clone_is_not_made_before_the_user_agrees(
+    cluster: StandIn, project: KubeProject
+) -> None:
+    project.write("job.yaml", JOB)
+    toml = project.dir / "tunnelkit.toml"
+    toml.write_text(f'{toml.read_text()}[allocation]\nmanifest = "job.yaml"\n')
+    done = await project.tk("up", code=3)
+    assert "tk trust" in done.err and "manifest" in done.err, done
+    await all_gone(cluster)
+
+
 async def test_bad_input_makes_nothing(cluster: StandIn, project: KubeProject) -> None:
     project.write("job.yaml", JOB + SERVICE)
     project.write("bad.yaml", "kind: [\n")

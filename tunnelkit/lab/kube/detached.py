@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from contextlib import suppress
@@ -31,7 +32,8 @@ def running(dir: Path | None = None) -> StandIn:
     """Return the cluster that belongs to the lab in `dir`. Raises UsageError if there is none."""
     root = kube_dir(dir)
     cluster = StandIn(root)
-    if not (cluster.kubeconfig.exists() and _processes(root)):
+    # Its default place is in /tmp: another user's kubeconfig could have kubectl run a program.
+    if not (_is_ours(root) and cluster.kubeconfig.exists() and _processes(root)):
         raise UsageError(f"there is no cluster in {root}", hint="start one: tk lab up --kube")
     return cluster
 
@@ -82,9 +84,21 @@ def up(dir: Path | None = None) -> StandIn:
 def down(dir: Path | None = None) -> None:
     """End the cluster and remove its files. Idempotent. Raises TimeoutExpired."""
     root = kube_dir(dir)
+    if not _is_ours(root):
+        return
     end_all(lambda: _processes(root), grace_s=_END_S)
     if (root / "log").exists():
         shutil.rmtree(root, ignore_errors=True)
+
+
+def _is_ours(root: Path) -> bool:
+    """True if it is a directory of this user's that nobody else can enter."""
+    try:
+        found = root.lstat()
+    except OSError:
+        return False
+    is_private = stat.S_IMODE(found.st_mode) & 0o077 == 0
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and is_private
 
 
 def _processes(root: Path) -> set[ProcessId]:
