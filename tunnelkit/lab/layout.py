@@ -241,6 +241,17 @@ def _usable(path: Path) -> bool:
     return found.st_uid == os.getuid() and not found.st_mode & 0o077 and executable
 
 
+def is_ours(path: Path) -> bool:
+    """True if it is a directory of this user's that nobody else can write to.
+
+    A lab's default place is in /tmp: what another user has put there must not be believed."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+
+
 def claim_dir(path: Path) -> None:
     """Make the lab's directory, or check that an existing one is empty and ours alone.
 

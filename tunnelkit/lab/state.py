@@ -10,7 +10,7 @@ from typing import Any
 from tunnelkit.errors import TunnelkitError, UsageError
 from tunnelkit.lab import supervisor
 from tunnelkit.lab.environment import daemon_environment, own_program_environment
-from tunnelkit.lab.layout import LOGIN, LabInfo, Layout, write_private
+from tunnelkit.lab.layout import LOGIN, LabInfo, Layout, is_ours, write_private
 from tunnelkit.lab.network import Network
 from tunnelkit.lab.processes import ProcessId, identify, is_alive
 
@@ -106,7 +106,15 @@ class State:
 
 
 def load(layout: Layout) -> State | None:
-    """The lab in that directory, or None if there is none. Raises TunnelkitError if unreadable."""
+    """The lab in that directory, or None if there is none.
+
+    Raises TunnelkitError if it is unreadable, UsageError if another user could have written it."""
+    if layout.state.exists() and not is_ours(layout.dir):
+        raise UsageError(
+            f"{layout.dir} is not a directory of yours alone",
+            cause="its lab would run programs that another user names",
+            hint="name another with --dir or TK_LAB_DIR",
+        )
     try:
         data = json.loads(layout.state.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):

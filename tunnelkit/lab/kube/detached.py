@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 import subprocess
 import sys
 from contextlib import suppress
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from tunnelkit.errors import TunnelkitError, UsageError
 from tunnelkit.lab.kube.stand_in import StandIn
-from tunnelkit.lab.layout import TAG, claim_dir, resolve_dir
+from tunnelkit.lab.layout import TAG, claim_dir, is_ours, resolve_dir
 from tunnelkit.lab.processes import ProcessId, end_all, lab_processes
 
 _SUFFIX = "-kube"
@@ -33,7 +32,7 @@ def running(dir: Path | None = None) -> StandIn:
     root = kube_dir(dir)
     cluster = StandIn(root)
     # Its default place is in /tmp: another user's kubeconfig could have kubectl run a program.
-    if not (_is_ours(root) and cluster.kubeconfig.exists() and _processes(root)):
+    if not (is_ours(root) and cluster.kubeconfig.exists() and _processes(root)):
         raise UsageError(f"there is no cluster in {root}", hint="start one: tk lab up --kube")
     return cluster
 
@@ -84,21 +83,11 @@ def up(dir: Path | None = None) -> StandIn:
 def down(dir: Path | None = None) -> None:
     """End the cluster and remove its files. Idempotent. Raises TimeoutExpired."""
     root = kube_dir(dir)
-    if not _is_ours(root):
+    if not is_ours(root):
         return
     end_all(lambda: _processes(root), grace_s=_END_S)
     if (root / "log").exists():
         shutil.rmtree(root, ignore_errors=True)
-
-
-def _is_ours(root: Path) -> bool:
-    """True if it is a directory of this user's that nobody else can enter."""
-    try:
-        found = root.lstat()
-    except OSError:
-        return False
-    is_private = stat.S_IMODE(found.st_mode) & 0o077 == 0
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and is_private
 
 
 def _processes(root: Path) -> set[ProcessId]:

@@ -1,4 +1,4 @@
-"""The place of `tk lab up --kube` in /tmp, taken by another user before."""
+"""The places of labs in /tmp, taken by another user before."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tunnelkit import lab
 from tunnelkit.errors import UsageError
 from tunnelkit.lab.kube import detached
-from tunnelkit.lab.layout import TAG
+from tunnelkit.lab.layout import TAG, Layout
 
 
 @pytest.fixture
@@ -47,3 +48,15 @@ def test_nothing_in_it_is_used_or_removed(squatted: Path) -> None:
     # What is this user's alone is what `tk lab up --kube` has made: that is ended.
     detached.down(squatted)
     assert not root.exists()
+
+
+def test_a_labs_state_that_another_user_could_have_written_is_not_believed(squatted: Path) -> None:
+    squatted.mkdir()
+    squatted.chmod(0o777)
+    state = Layout(squatted).state
+    state.parent.mkdir(parents=True, exist_ok=True)
+    state.write_text("{}")
+    for ask in (lab.info, lab.status, lab.down):
+        with pytest.raises(UsageError, match="not a directory of yours alone"):
+            ask(squatted)
+    assert state.read_text() == "{}"
