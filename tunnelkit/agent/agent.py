@@ -141,7 +141,9 @@ class Agent:
             "attach.start": self._attach_start,
             "loop.start": self._loop_start,
             "loop.list": self._loop_list,
+            "loop.begin": self._loop_begin,
             "loop.claim": self._loop_claim,
+            "loop.fail": self._loop_fail,
             "loop.restart": self._loop_restart,
             "loop.refresh": self._loop_refresh,
             "loop.stop": self._loop_stop,
@@ -219,6 +221,7 @@ class Agent:
 
     async def _loop_start(self, params: "calls.LoopSpec") -> "calls.LoopInfo":
         loop_id = max(self._loops, default=0) + 1
+        _give_defaults(params)
         ranks, doors = params.get("ranks"), None
         if ranks:
             doors = RankDialIns(self._name, self._table, self._relays)
@@ -270,6 +273,11 @@ class Agent:
     def _injected(self, injection: Injection, sock: socket.socket, who: DialedProcess) -> None:
         self._debuggees.add(sock, injection.id, injection.generation, who, injection.hung_up)
 
+    async def _loop_begin(self, params: "calls.LoopBegin") -> None:
+        debug_loop = self._one_loop(params)
+        if isinstance(debug_loop, RestartLoop):
+            debug_loop.begin(int(params["generation"]), bool(params.get("now")))
+
     async def _loop_claim(self, params: "calls.OneLoop") -> int:
         return self._debuggees.claim(self._one_loop(params).id)
 
@@ -280,6 +288,11 @@ class Agent:
         await self._one_loop(params).restart(
             str(params.get("reason", "restarted")), params.get("generation")
         )
+
+    async def _loop_fail(self, params: "calls.LoopFail") -> None:
+        debug_loop = self._one_loop(params)
+        if isinstance(debug_loop, RestartLoop):
+            debug_loop.fail(str(params["reason"]), int(params["generation"]))
 
     async def _loop_refresh(self, params: "calls.OneLoop") -> Optional[str]:
         return await self._one_loop(params).refresh()
@@ -332,6 +345,17 @@ class Agent:
 
     def _spawn(self, work: "Coroutine[object, object, None]") -> None:
         start(self._tasks, work)
+
+
+def _give_defaults(spec: "calls.LoopSpec") -> None:
+    """Add the defaults to the command's environment that this node's has not."""
+    env = spec.get("env") or {}
+    missing = {
+        str(name): str(value)
+        for name, value in (spec.get("defaults") or {}).items()
+        if name not in os.environ and name not in env
+    }
+    spec["env"], spec["given"] = {**missing, **env}, sorted(missing)
 
 
 def take_warning_s() -> int:

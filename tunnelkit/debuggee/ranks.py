@@ -105,9 +105,10 @@ def _first(environ: Mapping[str, str], words: Tuple[str, ...]) -> int:
 
 
 def node_name(environ: Mapping[str, str]) -> str:
-    """This node, as the files of its ports are named: Slurm's name for it, or the host's."""
-    # In the lab several nodes share one host, so Slurm's word is the better one.
-    return environ.get("SLURMD_NODENAME") or os.uname().nodename
+    """This node, as the files of its ports are named: a pod's or Slurm's name for it, or the
+    host's."""
+    # In the lab several nodes share one host, so these words are the better ones.
+    return environ.get("TK_NODE") or environ.get("SLURMD_NODENAME") or os.uname().nodename
 
 
 def port_file(dialin: str, node: str) -> str:

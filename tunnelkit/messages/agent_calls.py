@@ -107,13 +107,22 @@ class Ranks(TypedDict):
     collectives: NotRequired[str]
 
 
+class Together(TypedDict):
+    """A loop with parts on several nodes. name: the same on all of them."""
+
+    name: str
+    nodes: int
+
+
 class LoopSpec(Command):
     """A loop's command.
 
     debug: it dials in and waits for an editor. grace_s: from TERM to KILL. interpreter, words: a
     Python program, run by debugpy with these arguments. standby: keep the next debuggee ready.
     preload: modules to import once for all. once: it ends with its first run. shown (the command as
-    the user typed it), editor_port and reload: kept for a later session.
+    the user typed it), editor_port and reload: kept for a later session. together: the loop has
+    parts on several nodes, and each run begins with `LOOP_BEGIN`.
+    defaults: variables for an environment that has none of that name; given: those that were used.
     """
 
     debug: bool
@@ -128,6 +137,9 @@ class LoopSpec(Command):
     shown: str
     editor_port: int
     grace_s: NotRequired[float]
+    together: NotRequired[Together]
+    defaults: NotRequired[dict[str, str]]
+    given: NotRequired[list[str]]
 
 
 class AttachTarget(TypedDict):
@@ -188,12 +200,28 @@ class LoopInfo(TypedDict):
     port: NotRequired[int]
     last_end: NotRequired[RunEndInfo | None]
     refused_peers: NotRequired[int]
+    together: NotRequired[Together | None]
+    given: NotRequired[list[str]]
 
 
 class OneLoop(TypedDict):
     """A loop, by its id."""
 
     loop: int
+
+
+class LoopBegin(OneLoop):
+    """The runs up to this generation may begin. now: without the pause after a failure."""
+
+    generation: int
+    now: bool
+
+
+class LoopFail(OneLoop):
+    """End that generation as one that has failed: its part on another node has."""
+
+    generation: int
+    reason: str
 
 
 class LoopRestart(OneLoop):
@@ -336,6 +364,8 @@ ATTACH_FIND = AgentCall[AttachFind, list[PythonInfo]]("attach.find", _are_proces
 ATTACH_START = AgentCall[AttachSpec, LoopInfo]("attach.start", guard(LoopInfo))
 LOOP_START = AgentCall[LoopSpec, LoopInfo]("loop.start", guard(LoopInfo))
 LOOP_LIST = AgentCall[Nothing, list[LoopInfo]]("loop.list", _are_loops)
+LOOP_BEGIN = AgentCall[LoopBegin, object]("loop.begin", guard(object))
+LOOP_FAIL = AgentCall[LoopFail, object]("loop.fail", guard(object))
 #: Have the debuggees offered; how many wait.
 LOOP_CLAIM = AgentCall[OneLoop, int]("loop.claim", guard(int))
 LOOP_RESTART = AgentCall[LoopRestart, object]("loop.restart", guard(object))

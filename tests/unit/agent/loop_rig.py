@@ -201,9 +201,12 @@ async def loop_rig(
     *target: str,
     python: Sequence[str] = (sys.executable,),
     env: dict[str, str] | None = None,
+    together: bool = False,
     **options: Any,
 ) -> AsyncIterator[LoopRig]:
-    """`tk loop [--preload ...] PYTHON TARGET` in a directory, running."""
+    """`tk loop [--preload ...] PYTHON TARGET` in a directory, running.
+
+    together: it has a part on another node."""
     words = [*python, *(target or ("main.py",))]
     if not Path(words[0]).name.startswith("python"):
         raise ValueError(words[0])
@@ -211,6 +214,8 @@ async def loop_rig(
     spec = loop_spec(command, cwd=str(directory), editor_port=0, **options)
     spec["env"] = {**spec["env"], "OMP_NUM_THREADS": "1", **(env or {})}
     spec["grace_s"] = 1.0
+    if together:
+        spec["together"] = {"name": "both", "nodes": 2}
     async with process_table() as table:
         rigs: list[LoopRig] = []
         loop = RestartLoop(next(_ids), spec, table, lambda *told: rigs[0].dialled(*told))

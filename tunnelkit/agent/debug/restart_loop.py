@@ -22,6 +22,7 @@ from tunnelkit.agent.debug.loop_dial_ins import LoopDialIns
 from tunnelkit.agent.debug.loop_log import LoopLog
 from tunnelkit.agent.debug.rank_support import DialedProcess, RankDialIns
 from tunnelkit.agent.debug.run_starter import RunStarter
+from tunnelkit.agent.debug.turns import DueEnd, Turns
 from tunnelkit.agent.links.socket_dir import NoSocketDirectory
 from tunnelkit.agent.mirror.file_thread import FileGate
 from tunnelkit.agent.processes.dial_in import HeldPorts
@@ -74,6 +75,7 @@ class RestartLoop:
         self._gate = gate
         self._starter = RunStarter(spec, table, self.log.append, self._tell)
         self._made = 0
+        self._turns = Turns(free=not spec.get("together"))
         self._front: Optional[LoopRun] = None
         self._next: Optional[LoopRun] = None
         self._failures = 0
@@ -81,6 +83,8 @@ class RestartLoop:
         self._refreshing = asyncio.Lock()
         self._restart: Optional[str] = None
         self._restart_wanted = asyncio.Event()
+        #: The reason why the run in front is ended as one that has failed.
+        self._failed_elsewhere = ""
         self._stopped = asyncio.Event()
         self._stop_why = ""
 
@@ -100,6 +104,8 @@ class RestartLoop:
             "post_mortem": bool(self.spec.get("post_mortem")),
             "reload": bool(self.spec.get("reload")),
             "once": bool(self.spec.get("once")),
+            "together": self.spec.get("together"),
+            "given": self.spec.get("given") or [],
             "generation": self.generation,
             "state": self.state,
             "pid": front.process.pid if front is not None else None,
@@ -107,6 +113,15 @@ class RestartLoop:
             "last_end": self.last_end,
             "refused_peers": self._dial_ins.here.refused,
         }
+
+    def begin(self, generation: int, now: bool) -> None:
+        """The runs up to this one may begin: those on the other nodes have ended.
+
+        now: also if this one would pause."""
+        self._turns.begin(generation)
+        if now and self._front is None:
+            self._failures = 0
+            self._restart_wanted.set()
 
     def attached(self, generation: int, who: str) -> None:
         """An editor is on this generation's debuggee."""
@@ -123,10 +138,20 @@ class RestartLoop:
             self._restart = reason
             self._failures = 0
             self._restart_wanted.set()
+        elif generation > self.generation and following is None:
+            self._turns.end_later(DueEnd(generation, reason, failed=False))
         elif following is not None and following.number == generation:
             # It was taken before its turn came, and given up.
             self._next = None
             await self._end(following, reason)
+
+    def fail(self, reason: str, generation: int) -> None:
+        """End that generation, if it runs, as one that has failed: its part on another node has."""
+        if generation > self.generation:
+            self._turns.end_later(DueEnd(generation, reason, failed=True))
+        elif generation == self.generation and self._front is not None:
+            self._failed_elsewhere = reason
+            self._restart_wanted.set()
 
     async def refresh(self) -> Optional[str]:
         """Before an F5: check that what was preloaded is still what lies on the disk.
@@ -158,6 +183,9 @@ class RestartLoop:
         try:
             self._dial_ins.open(self.id)
             while not self._stopped.is_set():
+                await unless(self._stopped, self._turns.wait(self._made + 1))
+                if self._stopped.is_set():
+                    break
                 await self._reach_nodes()
                 await self._its_turn()
                 # Asked for while there was nothing to restart.
@@ -165,6 +193,9 @@ class RestartLoop:
                 self._restart_wanted.clear()
                 if self._front is not None and not self._stopped.is_set():
                     await self._live(self._front)
+                if self._failed_elsewhere:
+                    self._failed_elsewhere = ""
+                    self._restart_wanted.clear()
                 if self.spec.get("once"):
                     self.stop()
                 if not self._stopped.is_set() and self._restart is None:
@@ -231,6 +262,11 @@ class RestartLoop:
     async def _live(self, run: LoopRun) -> None:
         """A run's turn, from its first moment to the last of its processes."""
         self.generation = run.number
+        due = self._turns.take_end(run.number)
+        if due is not None and due.failed:
+            self.fail(due.reason, run.number)
+        elif due is not None:
+            await self.restart(due.reason, run.number)
         self._become(
             {"event": "starting", "pid": run.process.pid, "port": self._dial_ins.here.port}
         )
@@ -302,7 +338,9 @@ class RestartLoop:
         self._on_debuggee(self, run.number, sock, who)
 
     def _why(self) -> str:
-        return self._stop_why if self._stopped.is_set() else self._restart or "ended"
+        if self._stopped.is_set():
+            return self._stop_why
+        return self._restart or self._failed_elsewhere or "ended"
 
     def _note_end(self, number: int, how: "RunEndInfo", why: str, *, attached: bool) -> None:
         end: RunEndInfo = {**how, "why": why, "generation": number}
@@ -316,7 +354,8 @@ class RestartLoop:
             self.last_end = end
             self.state = "ended"
             early = self._debug or how.get("duration_s", 0.0) < 1.0
-            failed = why in ("ended", "not started") and early and not attached
+            by_itself = why in ("ended", "not started", self._failed_elsewhere)
+            failed = by_itself and early and not attached
             self._failures = self._failures + 1 if failed else 0
         self._log_end({"event": "ended", **end})
 

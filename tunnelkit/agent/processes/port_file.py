@@ -8,15 +8,15 @@ share /tmp between nodes.
 import contextlib
 import os
 import re
-import socket
 import tempfile
 
 from tunnelkit.agent.links import socket_dir
+from tunnelkit.debuggee import ranks
 
 
 def node_name() -> str:
-    """This node as the scheduler names it, else its host name."""
-    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    """This node's name, as the hook in each rank finds it."""
+    return ranks.node_name(os.environ)
 
 
 def path_of(directory: str, name: str, loop_id: int, node: str) -> str:
