@@ -311,7 +311,9 @@ class Generation:
     def _kin(self, who: TargetIdentity) -> DebugTarget | None:
         """The target that this process is, or descends from."""
         for target in reversed(self.targets):
-            if not target.over and (who.pid == target.who.pid or target.who.pid in who.ancestors):
+            is_same = who.pid == target.who.pid or target.who.pid in who.ancestors
+            # Each pod counts its processes from 1.
+            if is_same and not target.over and who.node == target.who.node:
                 return target
         if who.rank is None and self.targets:
             return self.primary or self.targets[0]

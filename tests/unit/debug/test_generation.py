@@ -13,6 +13,7 @@ from tunnelkit.debug.dap.editor_port import Editor, EditorPort
 from tunnelkit.debug.debug_target import AdapterGone, TargetIdentity
 from tunnelkit.debug.generation import Generation, Reservation
 from tunnelkit.debug.loop import DebugLoop
+from tunnelkit.debug.loop_agents.base import OneAgent
 from tunnelkit.errors import DebugError
 
 
@@ -20,7 +21,7 @@ def generation(*, ranked: bool = True, only: list[int] | None = None) -> Generat
     def make() -> asyncio.Task[Adapter]:
         return asyncio.create_task(asyncio.sleep(0, Adapter(0, 0, -1)))
 
-    loop = DebugLoop(Agent(), EditorPort(0), Pipes())
+    loop = DebugLoop(OneAgent(Agent()), EditorPort(0), Pipes())
     return Generation(1, make, loop, ranked=ranked, only=only)
 
 
@@ -70,6 +71,16 @@ async def test_a_ranks_children_come_to_its_own_adapter() -> None:
     # One whose parents are gone is known by its rank alone.
     assert one.target_for(who(1, 55, 1)) is ranks[1]
     assert len(one.targets) == 2
+    await one.close()
+
+
+async def test_processes_of_several_pods_may_have_one_pid() -> None:
+    """Each pod counts its processes from 1."""
+    one = generation()
+    ranks = [one.target_for(TargetIdentity(27, f"train-{rank}", rank, 4)) for rank in range(2)]
+    assert ranks[0] is not ranks[1]
+    child = TargetIdentity(40, "train-1", None, 4, ancestors=(27, 1))
+    assert one.target_for(child) is ranks[1]
     await one.close()
 
 

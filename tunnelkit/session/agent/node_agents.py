@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import count
 
 from tunnelkit.errors import AllocationError, TunnelkitError, UsageError
 from tunnelkit.link.base import ByteStream
@@ -68,7 +69,7 @@ class _Peer:
         if header.get("type") == "stderr":
             self.execs.stderr_opened(channel, header)
         elif header.get("type") == "debuggee":
-            self._debuggee(channel, here(header, self.place))
+            self._debuggee(channel, {**here(header, self.place), "node": self.node})
         else:
             channel.close({"error": "unexpected channel"})
 
@@ -117,9 +118,10 @@ class PeerAgents:
     def now(self, nodes: Sequence[str]) -> None:
         """Take the nodes that the allocation has now; the links to those that stay go on."""
         known = self._peers
+        kept = {known[node].place for node in nodes[1:] if node in known}
+        free = (place for place in count(1) if place not in kept)
         self._peers = {
-            node: known.get(node) or _Peer(node, place, self._debuggee)
-            for place, node in enumerate(nodes[1:], 1)
+            node: known.get(node) or _Peer(node, next(free), self._debuggee) for node in nodes[1:]
         }
         for peer in known.values():
             if self._peers.get(peer.node) is not peer:

@@ -30,3 +30,14 @@ async def test_nodes_that_stay_keep_what_is_known_of_them_and_others_are_dropped
     assert (known["why_not"] or "").startswith("w-2 is full") and new["why_not"] is None
     await peers.close()
     assert peers.nodes == []
+
+
+async def test_no_two_nodes_have_one_place() -> None:
+    """The ids of their loops come from it."""
+    peers = PeerAgents(nobody, no_stream, refuses, debuggee=lambda channel, header: None)
+    peers.allocated(["w-0", "w-1", "w-2"])
+    for nodes in (["w-0", "w-2", "w-3"], ["w-0", "w-1", "w-2", "w-3"], ["w-0", "w-4", "w-1"]):
+        peers.now(nodes)
+        places = [one.place for one in peers._peers.values()]
+        assert len(set(places)) == len(places) and min(places) >= 1
+    await peers.close()
