@@ -196,7 +196,8 @@ class JobStatus:
     reason: the native reason code or comment. explanation: the same in plain words.
     start_estimate: the scheduler's own text, times without zone. ending: the job's processes
     are being ended, and its native state is not the last one. instances: of `nodes`, in their
-    order, where nodes are replaced; else empty. lost: nodes that the job had, oldest first.
+    order, where nodes are replaced; else empty. addresses: of `nodes`, where the scheduler knows
+    them; else empty. lost: nodes that the job had, oldest first.
     """
 
     job_id: str
@@ -209,6 +210,7 @@ class JobStatus:
     start_estimate: str | None = None
     ending: bool = False
     instances: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
     lost: tuple[LostNode, ...] = ()
 
 

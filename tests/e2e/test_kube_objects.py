@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
-from tests.support.kube_rig import KubeProject, running_stand_in
+from tests.support.kube_rig import KubeProject, kill_session, running_stand_in
 from tests.support.tkrig import PROGRAM, eventually, line_of, made_project
 from tunnelkit.lab.kube.stand_in import StandIn
 
@@ -91,12 +89,6 @@ async def test_a_job_of_two_pods_from_its_manifest(cluster: StandIn, project: Ku
     done = await project.tk("down")
     assert f"the session was killed; job/{name} cancelled" in done.out
     await all_gone(cluster)
-
-
-def kill_session(project: KubeProject) -> None:
-    for one in project.laptop_processes():
-        if "daemon" in " ".join(one.argv) or "proxy" in one.argv:
-            os.kill(one.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("words", [("-f", "job.yaml"), ("--image", "standin:1")])

@@ -6,6 +6,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -106,3 +107,10 @@ class KubeProject(Project):
 
     async def jobs(self) -> list[str]:
         return []
+
+
+def kill_session(project: KubeProject) -> None:
+    """Kill daemon and proxy, as a laptop that ran out of memory would."""
+    for one in project.laptop_processes():
+        if "daemon" in " ".join(one.argv) or "proxy" in one.argv:
+            os.kill(one.pid, signal.SIGKILL)

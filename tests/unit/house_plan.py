@@ -178,6 +178,7 @@ FOLDERS = {
         "adapter agent_api ahead loop_command rank_set",
         "pdb",
         "shared_debuggee loop_log loop_status rank_ports vscode",
+        "loop_agents",
         "debug_target",
         "generation rank_looks",
         "editor_dispatch interrupt rank_sessions runs",

@@ -13,6 +13,7 @@ from tunnelkit.debug.dap.messages import Message
 from tunnelkit.debug.dap.proxy import SourceFiles
 from tunnelkit.debug.generation import Generation
 from tunnelkit.debug.loop import DebugLoop
+from tunnelkit.debug.loop_agents.base import OneAgent
 from tunnelkit.errors import DebugError
 from tunnelkit.messages import agent_calls as calls
 from tunnelkit.mux.loop_records import LoopRecord
@@ -34,8 +35,9 @@ class Attachment(DebugLoop):
         on_record: Callable[[LoopRecord], None] = lambda record: None,
         read_ahead: bool = True,
     ) -> None:
+        self._agent = OneAgent(agent)
         super().__init__(
-            agent,
+            self._agent,
             port,
             adapters,
             on_disconnect="continue",
@@ -54,7 +56,9 @@ class Attachment(DebugLoop):
 
     async def begin(self, spec: calls.AttachSpec) -> None:
         """Begin to attach."""
-        self._follow(await calls.ATTACH_START.ask(self._agent, spec), first=0)
+        info = await calls.ATTACH_START.ask(self._agent.agent, spec)
+        self._agent.loop_id = info["id"]
+        self._follow(info, first=0)
 
     async def wait_attached(self) -> bool:
         """Return once an F5 finds the process; False: only when it is back in Python.

@@ -12,7 +12,6 @@ import contextlib
 from collections.abc import Callable, Coroutine, Mapping
 
 from tunnelkit.debug.adapter.adapter import Adapters
-from tunnelkit.debug.agent_api import AgentApi
 from tunnelkit.debug.ahead.habits import Habits
 from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.debug.dap.exit_report import RunEnd
@@ -21,7 +20,8 @@ from tunnelkit.debug.dap.proxy import SourceFiles
 from tunnelkit.debug.debug_target import DebugTarget, TargetIdentity
 from tunnelkit.debug.editor_dispatch import EditorDispatch
 from tunnelkit.debug.generation import MOST_TARGETS, Generation, Reservation
-from tunnelkit.debug.loop_log import no_log, read_log
+from tunnelkit.debug.loop_agents.base import LogRecords, LoopAgents
+from tunnelkit.debug.loop_log import no_log
 from tunnelkit.debug.loop_status import LoopProgress, LoopStatus
 from tunnelkit.debug.rank_ports import RankPorts
 from tunnelkit.debug.rank_sessions import announce, describe_ranks, open_in_editor
@@ -49,7 +49,7 @@ class DebugLoop:
 
     def __init__(
         self,
-        agent: AgentApi,
+        agents: LoopAgents,
         port: EditorPort,
         adapters: Adapters,
         *,
@@ -63,7 +63,7 @@ class DebugLoop:
         self.info: calls.LoopInfo = {"id": 0, "debug": False, "editor_port": None}
         self.changed = asyncio.Event()
         self.ends_left_runs = on_disconnect == "restart"
-        self._agent = agent
+        self._agents = agents
         self._port = port
         self._on_record = on_record
         self._progress = LoopProgress()
@@ -81,7 +81,7 @@ class DebugLoop:
 
     async def start(self, spec: calls.LoopSpec) -> None:
         """Start a new loop in the agent."""
-        self._follow(await calls.LOOP_START.ask(self._agent, spec), first=0)
+        self._follow(await self._agents.start(spec), first=0)
 
     async def adopt(self, description: calls.LoopInfo) -> None:
         """Go on with a loop that a killed session left behind.
@@ -91,13 +91,12 @@ class DebugLoop:
         """
         self._follow(description, first=-1)
         self._progress.state = description.get("state", "")
-        offered = await calls.LOOP_CLAIM.ask(self._agent, {"loop": self.id})
+        offered = await self._agents.claim()
         self._orphaned = self.state == "attached" and not offered
 
     async def restart(self, reason: str, generation: int | None = None) -> None:
         """End the debuggee and arm the next."""
-        params: calls.LoopRestart = {"loop": self.id, "reason": reason, "generation": generation}
-        await calls.LOOP_RESTART.ask(self._agent, params)
+        await self._agents.restart(reason, generation)
 
     async def open_in_editor(self, run: Generation, target: DebugTarget) -> EditorOfRank:
         """Open a rank in an editor that is on others of its run (rank_sessions.py)."""
@@ -105,7 +104,7 @@ class DebugLoop:
 
     async def stop(self) -> None:
         """End the loop in the agent; returns once its processes are gone."""
-        await calls.LOOP_STOP.ask(self._agent, {"loop": self.id})
+        await self._agents.stop()
 
     async def close(self, lost: str = "") -> None:
         """Release all on the laptop; the agent's loop stays. lost: the reason for editors."""
@@ -124,8 +123,7 @@ class DebugLoop:
         if self.debugs:
             self._port.serve(self._editors.serve)
             self._runs.prepare()
-        channel = self._agent.open({"type": "loop-log", "loop": self.id, "from": first})
-        self.spawn(self._follow_log(channel))
+        self.spawn(self._follow_log(self._agents.log(first)))
 
     # -- for `tk ready` and `tk status` -----------------------------------
 
@@ -215,24 +213,24 @@ class DebugLoop:
 
     # -- what the agent reports --------------------------------------------
 
-    async def _follow_log(self, channel: Channel) -> None:
+    async def _follow_log(self, log: LogRecords) -> None:
         try:
-            await self._read_log(channel)
+            await self._read_log(log)
         except Exception as error:
             # Of any kind: a reader that dies unheard leaves a loop that never changes.
             self._on_record(no_log(error))
-            channel.abort({"error": "no log of a loop"})
         self._progress.state = "stopped"
         self._port.serve(None)
         self.wake()
 
-    async def _read_log(self, channel: Channel) -> None:
-        async for record, event in read_log(channel):
-            if record.kind == EVENT:
-                self._event(event)
-            elif record.kind == STDERR:
-                self._progress.note_stderr(record.payload)
-            self._on_record(record)
+    async def _read_log(self, log: LogRecords) -> None:
+        async with contextlib.aclosing(log):
+            async for record, event in log:
+                if record.kind == EVENT:
+                    self._event(event)
+                elif record.kind == STDERR:
+                    self._progress.note_stderr(record.payload)
+                self._on_record(record)
 
     def _event(self, event: Message) -> None:
         number = _number_of(event)
@@ -281,7 +279,7 @@ class DebugLoop:
         """See that what was preloaded is what lies on the node's disk now."""
         if not self.info.get("preload"):
             return
-        if await calls.LOOP_REFRESH.ask(self._agent, {"loop": self.id}) is not None:
+        if await self._agents.refresh() is not None:
             for one in self._runs.in_order():
                 # Those that nobody has are being replaced.
                 one.left = one.left or one.editor is None
@@ -306,8 +304,7 @@ class DebugLoop:
 
     async def report_attached(self, generation: int, editor: str) -> None:
         """Report to the agent that an editor has the program."""
-        params: calls.LoopAttached = {"loop": self.id, "generation": generation, "client": editor}
-        await calls.LOOP_ATTACHED.ask(self._agent, params)
+        await self._agents.attached(generation, editor)
 
     def rank_kept(
         self, generation: Generation, target: DebugTarget, raised: RaisedException

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tunnelkit.debug.agent_api import AgentApi
 from tunnelkit.debug.dap.messages import whole
+from tunnelkit.debug.loop_agents.several import NodePart
 from tunnelkit.errors import NoSessionError, TunnelkitError
 from tunnelkit.messages.agent_calls import INFO
 from tunnelkit.mux.channel import Channel
@@ -82,6 +84,12 @@ class SessionAgents:
         if node == self.node:
             return self.first()
         return await self.peers.loops(node) or self.first()
+
+    async def parts(self) -> list[NodePart]:
+        """Return all nodes with their agents, the first one first. Raises TunnelkitError."""
+        nodes = self.nodes
+        agents = await asyncio.gather(*(self.loops_on(node) for node in nodes))
+        return [NodePart(*one) for one in zip(nodes, agents, strict=True)]
 
     @property
     def nodes(self) -> list[str]:

@@ -15,6 +15,7 @@ from tunnelkit.config.schema import Settings
 from tunnelkit.debug.adapter.adapter import Adapters
 from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.debug.loop import DebugLoop
+from tunnelkit.debug.loop_agents.base import OneAgent
 from tunnelkit.debug.loop_command import loop_spec, understand
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.messages.agent_calls import LoopSpec
@@ -73,7 +74,7 @@ async def run_local(
     make_loop = partial(DebugLoop, on_disconnect=leaves, read_ahead=debug.read_ahead)
     try:
         await agent.connect()
-        loops.append(loop := make_loop(agent, port, adapters, on_record=view.show))
+        loops.append(loop := make_loop(OneAgent(agent), port, adapters, on_record=view.show))
         view.mind_signals(lambda: loop.restart("restarted by you"))
         opening = event_payload("loop", id=1, port=port.port, notes=list(command.notes))
         view.show(LoopRecord(EVENT, 0, opening))

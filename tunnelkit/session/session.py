@@ -82,6 +82,7 @@ class Session:
             self.editor_port,
             settings.debug,
             place=lambda: self.files.place(),
+            parts=self.agents.parts,
             log=paths.loop_log,
         )
         self.attached_nodes = AttachedNodes(paths.state / "attached-nodes")

@@ -16,6 +16,7 @@ from tests.unit.mux.test_hostile_peer import run
 from tunnelkit.cli.views.loop import LoopView
 from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.debug.loop import DebugLoop
+from tunnelkit.debug.loop_agents.base import OneAgent
 from tunnelkit.mux.loop_records import EVENT, STDOUT, LoopRecord
 from tunnelkit.session.debugging.loop_log_file import LoopLogFile
 from tunnelkit.session.debugging.loop_messages import event_text
@@ -77,7 +78,7 @@ async def _followed(events: list[Any], headers: list[dict[str, Any]], ranked: bo
         log.write(record)
         records.append(record)
 
-    loop = DebugLoop(agent, port, adapters, on_record=on_record)
+    loop = DebugLoop(OneAgent(agent), port, adapters, on_record=on_record)
     await loop.start({"editor_port": port.port})
     loop.info["ranks"] = {"only": None} if ranked else None
     for event in events:
@@ -102,7 +103,7 @@ async def _followed(events: list[Any], headers: list[dict[str, Any]], ranked: bo
 
 async def test_what_a_terminal_is_shown_of_the_past_is_bounded_in_bytes() -> None:
     port = EditorPort(0)
-    loop = SessionLoop(DebugLoop(Agent(), port, Pipes()), port, own_port=False)
+    loop = SessionLoop(DebugLoop(OneAgent(Agent()), port, Pipes()), port, own_port=False)
     for number in range(30):
         loop.record(LoopRecord(STDOUT, number, b"x" * (4 << 20)))
     assert sum(len(one.payload) for one in loop.history) <= 20 << 20

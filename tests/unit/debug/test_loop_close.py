@@ -13,6 +13,7 @@ from tests.support.tkrig import free_port
 from tunnelkit.debug.adapter.adapter import Adapter, Adapters
 from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.debug.loop import DebugLoop
+from tunnelkit.debug.loop_agents.base import OneAgent
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
 from tunnelkit.mux.mux import Mux
@@ -103,7 +104,7 @@ async def test_an_end_in_the_middle_of_a_generations_end_leaves_no_adapter(
         if record.event()["event"] == "ended":
             closing.append(asyncio.create_task(loop.close()))
 
-    loop = DebugLoop(agent, port, adapters, on_record=told)
+    loop = DebugLoop(OneAgent(agent), port, adapters, on_record=told)
     await loop.start({"editor_port": port.port})
     agent.tell("starting", 1)
     async with asyncio.timeout(_DEADLINE_S):

@@ -166,6 +166,14 @@ def preload_option() -> Declaration:
     )
 
 
+def all_pods_option() -> Declaration:
+    """Return the options `--all-pods` and `--first-pod`."""
+    return typer.Option(
+        "--all-pods/--first-pod",
+        help="Run it in each pod of the session, or in the first alone (torchrun: in each).",
+    )
+
+
 def standby_option() -> Declaration:
     """Return the switch `--standby`."""
     return typer.Option(

@@ -142,12 +142,7 @@ class LoopView:
             self._imports.next_run()
             self._ranks = {}
             self._ranks_kept = 0
-            node = self.where.get("node")
-            where = f"on {node}" if node else "here"
-            return (
-                f"{at(event)} run {number} · port {self.where.get('port')} · starting "
-                f"(pid {event.get('pid')} {where})"
-            )
+            return f"{at(event)} run {number} · {self._starting(event)}"
         if name == "armed":
             return f"run {number} · {paint('armed', 'green', sys.stderr)}: press F5"
         if name == "rank":
@@ -156,6 +151,8 @@ class LoopView:
             return f"ranks on other nodes run free, not debugged: {event.get('why')}"
         if name == "node-lost":
             return f"{event.get('node')} is lost, with the ranks there: {event.get('why')}"
+        if name == "part-ended":
+            return f"run {number} · {event['node']} ended: {ending(event)}"
         if name == "attached":
             return f"run {number} · attached: {event.get('client') or 'an editor'}"
         if name == "kept":
@@ -165,7 +162,7 @@ class LoopView:
         if name == "ended" and event.get("ahead"):
             return f"run {number}, which stood by, ended: {ending(event)}"
         if name == "ended":
-            return f"run {number} · ended: {ending(event)}"
+            return f"run {number} · ended{_on(event)}: {ending(event)}"
         if name == "imported":
             self._imported(event)
         if name in ("preloading", "fork-server", "stale", "no-standby"):
@@ -185,6 +182,13 @@ class LoopView:
         if name == "skipped":
             return f"... {event.get('records')} pieces of output skipped ..."
         return None
+
+    def _starting(self, event: Event) -> str:
+        node, nodes = self.where.get("node"), event.get("nodes")
+        port = f"port {self.where.get('port')} · starting"
+        if isinstance(nodes, list):
+            return f"{port} in {len(nodes)} pods"
+        return f"{port} (pid {event.get('pid')} {f'on {node}' if node else 'here'})"
 
     def _rank(self, event: Event) -> str | None:
         """Return a line once all ranks are there."""
@@ -273,6 +277,12 @@ class LoopView:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self._line(f"could not restart: {task.exception()}")
+
+
+def _on(event: Event) -> str:
+    """Return the node on which a run of several nodes failed."""
+    failed = event.get("node") and (event.get("code") or event.get("signal") or event.get("error"))
+    return f" on {event['node']}" if failed else ""
 
 
 def _write_all(stream: int, data: bytes) -> None:

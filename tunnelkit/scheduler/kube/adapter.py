@@ -248,7 +248,15 @@ class Kubernetes:
         if running:
             names = tuple(name_of(pod) for pod in running)
             which = tuple(instance_of(pod, self._container) for pod in running)
-            return JobStatus(job_id, JobState.RUNNING, "Running", nodes=names, instances=which)
+            where = tuple(text(pod, "status", "podIP") for pod in running)
+            return JobStatus(
+                job_id,
+                JobState.RUNNING,
+                "Running",
+                nodes=names,
+                instances=which,
+                addresses=where,
+            )
         order = (JobState.PENDING, JobState.UNKNOWN, JobState.ENDED)
         pod, state = min(members, key=lambda one: order.index(one[1].state))
         self._causes[job_id] = state.cause

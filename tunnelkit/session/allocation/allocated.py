@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import TYPE_CHECKING
+
 from tunnelkit.link.base import ByteStream
 from tunnelkit.model import JobStatus, LostNode
 from tunnelkit.scheduler import job_script
@@ -12,6 +15,9 @@ from tunnelkit.session.allocation.agent_setup import AgentSetup
 from tunnelkit.session.backends.backend import AgentAddress
 from tunnelkit.session.job.job import JobHandle
 from tunnelkit.session.runtime.event_log import Record
+
+if TYPE_CHECKING:
+    from tunnelkit.session.agent.pod_agent import PodFacts
 
 
 class Allocated:
@@ -28,6 +34,10 @@ class Allocated:
         self.node = nodes[0] if nodes else None
         #: Which node of each name it is, where nodes are replaced.
         self.instances: dict[str, str] = {}
+        #: The nodes' addresses for one another, where the scheduler knows them.
+        self.addresses: dict[str, str] = {}
+        #: tk's directory on each node that has one of its own, once its agent was reached.
+        self.bases: dict[str, str] = {}
         #: The same as it was at first. One that came later may be in the place of a lost one.
         self.had: dict[str, str] = {}
         #: The reason why the allocation is over, once the scheduler has reported it.
@@ -75,6 +85,7 @@ class Allocated:
         there = dict(zip(status.nodes, status.instances, strict=True))
         if self.node is not None and there.get(self.node) == self.instances.get(self.node):
             self.instances = there
+            self.addresses = addresses_in(status)
             self.nodes = (self.node, *(one for one in status.nodes if one != self.node))
 
 
@@ -99,6 +110,7 @@ class AllocatedJob(Allocated):
         super().__init__(setup, nodes)
         self.instances = dict(zip(status.nodes, status.instances, strict=False))
         self.had = self.instances
+        self.addresses = addresses_in(status)
         self.job_id, self.time_left_s = status.job_id, status.time_left_s
         self._job = job
         self._record = record
@@ -185,8 +197,24 @@ class AllocatedJob(Allocated):
             name,
             self.job_id,
             node,
-            learn=setup.learn if node == self.node else lambda facts: None,
+            learn=lambda facts: self._learn(node, facts),
             may_start=lambda: self.may_start or node != self.node,
             is_ours=not self._job.foreign,
         )
         return list(setup.backend.routes(address))
+
+    def _learn(self, node: str, facts: PodFacts) -> None:
+        self.bases[node] = facts.installed.base
+        if node == self.node:
+            self._setup.learn(facts)
+
+
+def addresses_in(status: JobStatus) -> dict[str, str]:
+    """Return the nodes' addresses, those that are one."""
+    from ipaddress import ip_address  # most clusters need none
+
+    known: dict[str, str] = {}
+    for node, address in zip(status.nodes, status.addresses, strict=False):
+        with contextlib.suppress(ValueError):
+            known[node] = str(ip_address(address))
+    return known

@@ -42,6 +42,8 @@ def event_text(event: Mapping[str, object]) -> str:
     try:
         if name == "ended":
             return f"{run}ended: {ending(event)}"
+        if name == "part-ended":
+            return f"{run}{event['node']} ended: {ending(event)}"
         if name == "kept":
             return f"{run}{kept_at(event)}: press F5"
         if name == "rank-kept":

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import secrets
 import time
-from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 
 from tunnelkit.config.schema import DebugSettings
@@ -17,82 +18,21 @@ from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.debug.dap.messages import whole
 from tunnelkit.debug.dap.proxy import SourceFiles
 from tunnelkit.debug.loop import DebugLoop
+from tunnelkit.debug.loop_agents.base import LoopAgents, OneAgent
+from tunnelkit.debug.loop_agents.several import NodePart, SeveralAgents
 from tunnelkit.debug.loop_command import LoopCommand, loop_spec
 from tunnelkit.errors import DebugError, TunnelkitError
-from tunnelkit.messages.agent_calls import LOOP_LIST, AttachTarget
+from tunnelkit.messages.agent_calls import LOOP_LIST, AttachTarget, LoopInfo
 from tunnelkit.mirror.api import name_paths
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
-from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.mux.tasks import cancel_all, start
 from tunnelkit.session.debugging.loop_log_file import LoopLogFile
-from tunnelkit.session.debugging.loop_watcher import LoopWatcher
+from tunnelkit.session.debugging.session_loop import Recorder, SessionLoop
 
-_HISTORY = 200
-_HISTORY_BYTES = 16 * 1024 * 1024
-
-
-class SessionLoop:
-    """One loop with the terminals that watch it."""
-
-    def __init__(self, loop: DebugLoop, port: EditorPort, own_port: bool) -> None:
-        self.loop = loop
-        self.port = port
-        self.own_port = own_port
-        #: True if the loop restarts when files have changed on the node
-        self.reload = False
-        #: Recent records, for a terminal that connects later.
-        self.history: deque[LoopRecord] = deque()
-        self._history_bytes = 0
-        self._watchers: list[LoopWatcher] = []
-
-    def record(self, record: LoopRecord) -> None:
-        """Send a record to all terminals."""
-        self._remember(record)
-        self._send(record)
-
-    def notice(self, text: str) -> None:
-        """Send a message to the user at the loop's terminals; it is not logged."""
-        self._send(LoopRecord(EVENT, 0, event_payload("notice", text=text)))
-
-    def watch(self, channel: Channel) -> None:
-        """Show the loop on `channel`, beginning with its recent records."""
-        watcher = LoopWatcher(channel)
-        watcher.begin()
-        for record in self.history:
-            watcher.send(record)
-        self._watchers.append(watcher)
-
-    def end_watch(self, channel: Channel) -> None:
-        """Send the rest to a terminal whose channel is closed next."""
-        for watcher in self._watchers:
-            if watcher.channel is channel:
-                watcher.end()
-        self._watchers = [one for one in self._watchers if one.channel is not channel]
-
-    def _send(self, record: LoopRecord) -> None:
-        self._watchers = [one for one in self._watchers if not one.channel.is_over]
-        for watcher in self._watchers:
-            watcher.send(record)
-
-    def _remember(self, record: LoopRecord) -> None:
-        self.history.append(record)
-        self._history_bytes += len(record.payload)
-        while len(self.history) > _HISTORY or self._history_bytes > _HISTORY_BYTES:
-            self._history_bytes -= len(self.history.popleft().payload)
-
-
-class _Recorder:
-    """Takes a loop's records to the log and to the terminals that watch it."""
-
-    def __init__(self, log: LoopLogFile) -> None:
-        self._log = log
-        self.loop: SessionLoop | None = None
-
-    def record(self, record: LoopRecord) -> None:
-        """Take a record."""
-        self._log.write(record)
-        if self.loop is not None:
-            self.loop.record(record)
+log = logging.getLogger("tunnelkit.session")
+#: Limit of the time in which all nodes answer about a killed session's loop.
+_ADOPT_S = 30.0
 
 
 async def _restart(loop: DebugLoop, reason: str) -> None:
@@ -105,7 +45,10 @@ def _is_attachment(loop: SessionLoop) -> bool:
 
 
 class Loops:
-    """All loops of a session; each has one EditorPort to itself."""
+    """All loops of a session; each has one EditorPort to itself.
+
+    parts: returns all of the allocation's nodes, for a loop that a killed session had on them.
+    """
 
     def __init__(
         self,
@@ -114,18 +57,23 @@ class Loops:
         settings: DebugSettings,
         *,
         place: Callable[[], SourceFiles | None],
+        parts: Callable[[], Awaitable[list[NodePart]]],
         log: Path,
     ) -> None:
         self._agent = agent
+        self._parts = parts
         self._port = port
         self._settings = settings
         self._adapters = Adapters()
         self._place = place
         self._log = LoopLogFile(log)
         self._loops: dict[int, SessionLoop] = {}
+        #: The loops whose parts on further nodes have these ids.
+        self._part_of: dict[int, int] = {}
         #: Loops that terminals have asked for, and that do not run yet.
         self.starting = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._adopting: set[asyncio.Task[None]] = set()
 
     async def start(
         self,
@@ -139,12 +87,14 @@ class Loops:
         post_mortem: bool | None = None,
         reload: bool = False,
         once: bool = False,
+        parts: Sequence[NodePart] = (),
     ) -> SessionLoop:
         """Start a loop.
 
         port: instead of the session's own, as is a port in the command. None: as in the settings.
         only: the ranks to debug, None for all. reload: restart when files change on the node.
         once: it is over with its first run, and gets a free port if another loop has the session's.
+        parts: the nodes that it has parts on; none for the first node alone.
 
         Raises DebugError if that port is taken or has a loop already.
         """
@@ -153,7 +103,8 @@ class Loops:
         keeps = self._settings.post_mortem if post_mortem is None else post_mortem
         # Other programs start their Pythons themselves, without the agent.
         keeps = keeps and (bool(command.interpreter) or command.ranks)
-        loop = await self._make(wanted, command.debug, keeps)
+        agents = self._several(parts, keeps) if parts else OneAgent(self._agent())
+        loop = await self._make(agents, wanted, command.debug, keeps)
         try:
             await loop.loop.start(
                 loop_spec(
@@ -173,7 +124,7 @@ class Loops:
             await self._close(loop)
             raise
         loop.reload = reload
-        self._loops[loop.loop.id] = loop
+        self._add(loop, loop.loop.id, agents)
         if once:
             self._spawn(self._forget_when_over(loop, loop.loop.id))
         return loop
@@ -183,12 +134,18 @@ class Loops:
         descriptions = await LOOP_LIST.ask(agent, {})
         for description in descriptions:
             wanted = description["editor_port"] or 0
+            if description.get("together"):
+                # Its part on the first node stands for all.
+                if agent is self._agent():
+                    start(self._adopting, self._adopt_parts(description))
+                continue
             if description.get("attach"):
                 loop = self._make_attachment(self._port_of(wanted), agent, node)
                 self._spawn(self._forget_when_over(loop, description["id"]))
             else:
                 keeps = bool(description.get("post_mortem"))
-                loop = await self._make(wanted, description["debug"], keeps)
+                one = OneAgent(agent, description["id"])
+                loop = await self._make(one, wanted, description["debug"], keeps)
                 loop.reload = bool(description.get("reload"))
                 if description.get("once"):
                     self._spawn(self._forget_when_over(loop, description["id"]))
@@ -260,7 +217,8 @@ class Loops:
 
     def debuggee(self, channel: Channel, header: Mapping[str, object]) -> None:
         """Take a process that dialled in from the agent."""
-        loop = self._loops.get(whole(header.get("loop")) or 0)
+        loop_id = whole(header.get("loop")) or 0
+        loop = self._loops.get(self._part_of.get(loop_id, loop_id))
         if loop is None:
             channel.abort({"error": "no such loop"})
         else:
@@ -313,10 +271,56 @@ class Loops:
         for loop in loops if lost else ():
             self._tell(loop, "lost", why=lost, again=starts_again)
         await asyncio.gather(*(self._close(loop, lost) for loop in loops))
-        await cancel_all(*self._tasks)
+        await cancel_all(*self._tasks, *self._adopting)
         await self._adapters.close()
 
-    async def _make(self, wanted: int, needs_port: bool, keeps: bool = False) -> SessionLoop:
+    def _several(self, parts: Sequence[NodePart], keeps: bool, name: str = "") -> SeveralAgents:
+        name = name or secrets.token_hex(8)
+        return SeveralAgents(parts, name=name, lost=self._part_lost, keeps=keeps)
+
+    def _add(self, loop: SessionLoop, loop_id: int, agents: LoopAgents) -> None:
+        self._loops[loop_id] = loop
+        if isinstance(agents, SeveralAgents):
+            loop.nodes, loop.given = agents.nodes, agents.given
+            self._part_of.update((part, loop_id) for part in agents.ids[1:])
+
+    async def adopted(self) -> None:
+        """Wait until loops on several nodes are taken over, or have proved to be gone."""
+        await asyncio.gather(*self._adopting, return_exceptions=True)
+
+    async def _adopt_parts(self, first: LoopInfo) -> None:
+        """Take over a loop that a killed session had on several nodes; end it if one is gone."""
+        together, keeps = first.get("together"), bool(first.get("post_mortem"))
+        assert together is not None
+        found: list[tuple[NodePart, LoopInfo]] = []
+        try:
+            async with asyncio.timeout(_ADOPT_S):
+                for part in await self._parts():
+                    theirs = await LOOP_LIST.ask(part.agent, {})
+                    found += [(part, one) for one in theirs if one.get("together") == together]
+        except (TunnelkitError, TimeoutError) as error:
+            log.warning("a loop on %d nodes is not taken over: %s", together["nodes"], error)
+            return
+        agents = self._several([part for part, _ in found], keeps, together["name"])
+        description = agents.adopt([one for _, one in found])
+        if len(found) < together["nodes"]:
+            await agents.stop()
+            return
+        loop = await self._make(agents, first["editor_port"] or 0, first["debug"], keeps)
+        loop.reload = bool(first.get("reload"))
+        self._add(loop, description["id"], agents)
+        await loop.loop.adopt(description)
+
+    def _part_lost(self, loop_id: int, node: str, why: str) -> None:
+        """End a loop that has lost a node: its terminal starts it again once all are there."""
+        loop = self._loops.get(loop_id)
+        if loop is not None:
+            self._tell(loop, "lost", why=f"{node}: {why}", again=True)
+            self._spawn(self.stop(loop_id))
+
+    async def _make(
+        self, agents: LoopAgents, wanted: int, needs_port: bool, keeps: bool = False
+    ) -> SessionLoop:
         port, own = self._port, False
         if needs_port and wanted != self._port.port:
             port, own = EditorPort(wanted), True
@@ -328,9 +332,9 @@ class Loops:
                 f"a debug loop already has port {port.port}",
                 hint="end it (Ctrl-C twice in its terminal), or give this one another: --port",
             )
-        recorder = _Recorder(self._log)
+        recorder = Recorder(self._log)
         loop = DebugLoop(
-            self._agent(),
+            agents,
             port,
             self._adapters,
             # A debuggee that ends with its editor can't be kept.
@@ -343,7 +347,7 @@ class Loops:
         return recorder.loop
 
     def _make_attachment(self, port: EditorPort, agent: AgentApi, node: str) -> SessionLoop:
-        recorder = _Recorder(self._log)
+        recorder = Recorder(self._log)
         loop = Attachment(
             agent,
             port,

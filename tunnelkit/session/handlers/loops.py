@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from tunnelkit.debug.loop_agents.several import NodePart
 from tunnelkit.debug.loop_command import understand
 from tunnelkit.debug.pdb.pdb_command import console_command
 from tunnelkit.errors import AllocationError
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
 from tunnelkit.mux.tasks import cancel_all
-from tunnelkit.session.debugging.loops import SessionLoop
+from tunnelkit.session.debugging.session_loop import SessionLoop
+from tunnelkit.session.handlers.loop_parts import parts_for, wants_all_pods
 from tunnelkit.session.handlers.loop_start import prepared
 from tunnelkit.session.handlers.working_directory import working_directory
 from tunnelkit.session.runtime.control_calls import SYNC_TIMEOUT_S, LoopStream
@@ -41,15 +43,20 @@ async def wait_first(session: Session) -> None:
 
 async def _start(session: Session, stream: LoopStream) -> tuple[SessionLoop, tuple[str, ...]]:
     if stream.waits:
-        await _until_ready(session)
+        await _until_ready(session, stream.nodes)
+    everywhere = wants_all_pods(session, stream)
     parse = console_command if stream.once else understand
-    command = parse(stream.words, ranks=stream.ranks)
+    command = parse(stream.words, ranks=stream.ranks or everywhere)
     notes = command.notes
     if session.files.mirrors is not None:
         await session.files.mirrors.barrier(SYNC_TIMEOUT_S)
     cwd = working_directory(session, stream)
     command, more = await prepared(session, command, cwd=cwd, here=stream.here or "")
     notes += more
+    parts: list[NodePart] = []
+    if everywhere:
+        parts, more = await parts_for(session, stream, command, cwd=cwd)
+        notes += more
     if stream.post_mortem and not stream.once and not (command.ranks or command.interpreter):
         notes += (_NO_POST_MORTEM,)
     loop = await session.loops.start(
@@ -62,7 +69,10 @@ async def _start(session: Session, stream: LoopStream) -> tuple[SessionLoop, tup
         post_mortem=stream.post_mortem,
         reload=stream.reload,
         once=stream.once,
+        parts=parts,
     )
+    if loop.given:
+        notes += (f"the pods lack {', '.join(loop.given)}: tk gives them",)
     return loop, notes
 
 
@@ -84,6 +94,7 @@ async def show(
         port=loop.port.port,
         notes=list(notes),
         node=session.agents.info.get("node"),
+        nodes=loop.nodes,
         job=session.cluster.allocated.job_id,
     )
     channel.write_nowait(LoopRecord(EVENT, 0, payload).encode())
@@ -103,9 +114,11 @@ async def show(
     channel.close({})
 
 
-async def _until_ready(session: Session) -> None:
-    """Wait while a node that was lost is replaced. Raises AllocationError if there will be none."""
-    while session.states.state is not SessionState.READY:
+async def _until_ready(session: Session, nodes: int) -> None:
+    """Wait while a node that was lost is replaced. Raises AllocationError if there will be none.
+
+    nodes: the number that it had."""
+    while session.states.state is not SessionState.READY or len(session.agents.nodes) < nodes:
         if session.states.is_final:
             raise AllocationError(
                 "the loop can't start again: the allocation is over",

@@ -31,7 +31,8 @@ async def run_pdb(session: Session, mux: Mux, channel: Channel, stream: PdbStrea
     cwd = working_directory(session, stream)
     argv = [*program.python, "-c", START, *program.words]
     command = LoopCommand(tuple(argv), file=program.file)
-    await check_there(session, command, cwd=cwd, here=stream.here or "")
+    agent, node = session.agent(), session.agents.node
+    await check_there(agent, node, command, cwd=cwd, here=stream.here or "")
     runner = files("tunnelkit.debuggee.evaluated").joinpath("pdb_runner.py").read_text("utf-8")
     header: dict[str, object] = {
         "type": "exec",

@@ -299,6 +299,7 @@ class ControlHandlers:
             self._check_alive()
             notes: tuple[str, ...] = ()
             if isinstance(stream, calls.LoopAdopt):
+                await self._session.loops.adopted()
                 loop = self._session.loops.get(stream.adopt)
             else:
                 loop, notes = await loops.start(self._session, stream)

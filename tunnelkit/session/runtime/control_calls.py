@@ -320,7 +320,8 @@ class LoopStream(Message):
     words: the command. port, standby, preload, post_mortem: None: as in the settings. ranks: the
     command starts ranks. only: the ranks to debug; None: all. reload: restart on changed files.
     once: one run, for `tk pdb`. keep: the loop goes on without its terminal. waits: it starts once
-    the session is ready.
+    the session is ready, and has that many nodes. all_pods: the command runs in each pod of the
+    session; None: if it is a launcher that needs that.
     """
 
     NAME = "loop"
@@ -337,6 +338,8 @@ class LoopStream(Message):
     once: bool = False
     keep: bool = False
     waits: bool = False
+    nodes: int = 0
+    all_pods: bool | None = None
 
 
 class LoopAdopt(Message):

@@ -27,6 +27,7 @@ _HELP = """Run a command again and again: every F5 gets a fresh debuggee.
     tk loop --reload flask --app web run
     tk loop torchrun --nproc-per-node 4 train.py
     tk loop --rank 0,2 srun -n 8 python train.py
+    tk loop --all-pods python train.py
     tk loop python -m ptvsd --host 0.0.0.0 --port 40056 --wait 2.py
 
 With a session the command runs on its node; on a node itself (no session) it
@@ -56,6 +57,7 @@ def loop(
         bool,
         typer.Option("--reload", help="Restart when files have changed, once for each burst."),
     ] = False,
+    all_pods: Annotated[bool | None, options.all_pods_option()] = None,
     local: Annotated[
         bool, typer.Option("--local", help="Run here, even if a session is up.")
     ] = False,
@@ -67,9 +69,11 @@ def loop(
     from tunnelkit.model import check_port
     from tunnelkit.session.runtime.control_calls import LoopStream
 
-    command = command or _own_command(local=local)
+    if not command:
+        # What each of the pods would have run.
+        command, all_pods = _own_command(local=local), all_pods is not False
     only = parse_ranks(rank) if rank is not None else None
-    understand(command, ranks=rank is not None)
+    understand(command, ranks=rank is not None or bool(all_pods))
     if port is not None:
         check_port(port)
     wanted = settings(
@@ -93,6 +97,7 @@ def loop(
         reload=reload,
         ranks=rank is not None,
         only=None if only is None else list(only),
+        all_pods=all_pods,
     )
     sys.exit(run(_in_session(paths, stream)))
 
@@ -160,8 +165,9 @@ async def _in_session(paths: SessionPaths, stream: LoopStream | LoopAdopt) -> in
     while True:
         loop_id = await _watch(paths, stream, view)
         if view.starts_again and isinstance(first, LoopStream) and not view.quit.is_set():
+            nodes = len(view.where.get("nodes") or ())
             view.begin_again()
-            stream = LoopStream.parse({**first.to_json(), "waits": True})
+            stream = LoopStream.parse({**first.to_json(), "waits": True, "nodes": nodes})
             continue
         if loop_id is None or view.quit.is_set():
             return int(ExitCode.ALLOCATION) if view.lost else 0

@@ -1,0 +1,1 @@
+"""The agents that a loop runs on: one, or one for each of several nodes."""
