@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from tests.support.kube_rig import KubeProject, kill_session, running_stand_in
 from tests.support.terminal import Terminal
-from tests.support.tkrig import PATIENCE_S, line_of, made_project
+from tests.support.tkrig import PATIENCE_S, free_port, line_of, made_project
 from tunnelkit.demo.dap_client import DapClient
 from tunnelkit.errors import DebugError
 from tunnelkit.lab.kube.stand_in import StandIn
@@ -52,7 +53,9 @@ async def project(pods: StandIn, tmp_path: Path) -> AsyncIterator[KubeProject]:
         pods.ask("DELETE", f"/api/v1/namespaces/{pods.namespace}/pods/{pod}")
 
 
-async def children(project: KubeProject, first: DapClient, count: int) -> dict[int, DapClient]:
+async def children(
+    project: KubeProject, first: DapClient, count: int, stop: int = STOP
+) -> dict[int, DapClient]:
     """The sessions that the editor on rank 0 was asked to open, by rank."""
     found: dict[int, DapClient] = {}
     async with asyncio.timeout(PATIENCE_S):
@@ -61,7 +64,7 @@ async def children(project: KubeProject, first: DapClient, count: int) -> dict[i
             editor = await project.editor(int(told["connect"]["port"]) or None)
             rank = int(told["tkRank"])
             await editor.attach(
-                {str(project.dir / "train.py"): [STOP]},
+                {str(project.dir / "train.py"): [stop]},
                 path_mappings=project.path_mappings,
                 timeout_s=60,
                 tkRank=rank,
@@ -136,7 +139,8 @@ async def test_a_pod_that_is_replaced_starts_the_loop_again(
     terminal = await project.loop("--all-pods", "python", "train.py")
     await terminal.line(r"all 3 ranks wait")
     pods.ask("POST", "/standin/fail", {"pod": "train-1", "gone": True, "status": {}})
-    await terminal.line(r"waits for another node, and starts again there: train-1: ")
+    why = "what ran on train-1 is gone: it was deleted"
+    await terminal.line(rf"waits for another node, and starts again there: {why}")
     pods.make_pod("train-1", owner=_STS)
     await terminal.line(r"all 3 ranks wait")
     await through(project, terminal, 1)
@@ -145,3 +149,50 @@ async def test_a_pod_that_is_replaced_starts_the_loop_again(
 async def test_the_first_pod_alone(project: KubeProject) -> None:
     terminal = await project.loop("--first-pod", "python", "train.py")
     assert re.search(r"run 1 .* starting \(pid \d+ on train-0\)", terminal.text)
+
+
+GLOO = """\
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+mine = torch.ones(1) * (rank + 1)
+dist.all_reduce(mine)
+print(f"rank {rank} sum {mine.item():.0f}", flush=True)
+dist.destroy_process_group()
+"""
+GLOO_STOP = line_of(GLOO, "dist.all_reduce(mine)")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None,
+    reason="torchrun and gloo come with torch: scripts/setup --torch",
+)
+async def test_torchrun_in_each_pod_finds_the_others(project: KubeProject) -> None:
+    """Without a word about nodes or addresses; the ranks of all pods meet in one collective."""
+    project.write("train.py", GLOO)
+    torchrun = ("python", "-m", "torch.distributed.run", "--nproc-per-node", "1")
+    terminal = await project.loop(f"PET_MASTER_PORT={free_port()}", *torchrun, "train.py")
+    assert "the pods lack PET_MASTER_ADDR, PET_NNODES, PET_NODE_RANK: tk gives" in terminal.text
+    first = await project.f5(GLOO_STOP, file="train.py")
+    sessions = {0: first, **await children(project, first, 2, GLOO_STOP)}
+    stops = {rank: await editor.stopped(90) for rank, editor in sessions.items()}
+    for rank, (thread, frame) in stops.items():
+        assert await sessions[rank].evaluate("dist.get_world_size()", frame) == "3"
+        await sessions[rank].request("continue", threadId=thread)
+    for editor in sessions.values():
+        await editor.wait_event("terminated", timeout_s=90)
+    await terminal.line(r"run 1 · ended: exit code 0")
+    assert terminal.text.count(" sum 6") == 3
+
+
+async def test_a_console_asks_the_ranks_of_all_pods(project: KubeProject) -> None:
+    terminal = await project.loop("--all-pods", "python", "train.py")
+    await terminal.line(r"all 3 ranks wait")
+    lines = ("b train.py:8", "c", "p rank * 10", "cl", "c")
+    said = (await project.tk("console", *(word for line in lines for word in ("-c", line)))).out
+    assert re.search(r"^0 +0$\n^1 +10$\n^2 +20$", said, re.MULTILINE), said
+    await terminal.line(r"run 1 · ended: exit code 0")
+    await terminal.line(r"run 2 · all 3 ranks wait")

@@ -55,6 +55,7 @@ class SessionAgents:
             lambda node: self.cluster.allocated.start_peer(node),
             self.cluster.repair,
             debuggee=self.debuggee,
+            on_link=self.cluster.agent_changed,
         )
 
     def first(self) -> AgentClient:

@@ -126,6 +126,7 @@ class Comeback:
             if is_ours and lost.name != allocated.node and lost.instance not in self._told:
                 self._told.add(lost.instance)
                 self.say(lost_words(lost))
+                self.loops.lost_nodes[lost.name] = lost.why
         allocated.now_has(status)
         self.agents.peers.now(allocated.nodes)
         self.states.poke()

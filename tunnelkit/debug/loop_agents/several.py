@@ -88,7 +88,9 @@ class SeveralAgents:
             await self._each(lambda one: one.stop())
             raise failed[0]
         infos = [one for one in started if not isinstance(one, BaseException)]
-        self.given = sorted({name for info in infos for name in info.get("given", [])})
+        # A pod could name anything.
+        known = {name for part in self._parts for name in part.defaults}
+        self.given = sorted({name for info in infos for name in info.get("given", [])} & known)
         return infos[0]
 
     def adopt(self, descriptions: Sequence[calls.LoopInfo]) -> calls.LoopInfo:

@@ -14,7 +14,7 @@ from itertools import count
 
 from tunnelkit.errors import AllocationError, TunnelkitError, UsageError
 from tunnelkit.link.base import ByteStream
-from tunnelkit.messages.agent_calls import PEER_START
+from tunnelkit.messages.agent_calls import INFO, PEER_START
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.tasks import cancel_all, start
 from tunnelkit.session.agent.client import AgentClient
@@ -87,7 +87,8 @@ class PeerAgents:
     start: starts an agent on a node and returns its name and pid; None if the first agent must
     start it.
     repair: see AgentClient.
-    debuggee: takes a process that dialled in.
+    debuggee: takes a process that dialled in. on_link: called with True when a link to one of them
+    is attached, with False when it is lost.
     """
 
     def __init__(
@@ -98,7 +99,9 @@ class PeerAgents:
         repair: Callable[[], Awaitable[None]] | None = None,
         *,
         debuggee: OnDebuggee,
+        on_link: Callable[[bool], None] = lambda up: None,
     ) -> None:
+        self._on_link = on_link
         self._repair = repair
         self._debuggee = debuggee
         self._agent = agent
@@ -218,9 +221,13 @@ class PeerAgents:
                 lambda: self._dial(peer.node, name),
                 on_channel=peer.opened,
                 notices={},
+                on_link=lambda up, why, error: self._on_link(up),
                 repair=self._repair,
             )
             await client.connect_patiently(_never)
+            if not peer.pid:
+                # A pod's agent is started by the stream that leads to it.
+                peer.pid = (await INFO.ask(client, {}))["pid"]
             peer.client = client
             peer.life = asyncio.create_task(self._mind(peer, client))
 

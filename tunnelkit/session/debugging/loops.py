@@ -70,6 +70,8 @@ class Loops:
         self._loops: dict[int, SessionLoop] = {}
         #: The loops whose parts on further nodes have these ids.
         self._part_of: dict[int, int] = {}
+        #: Nodes that the allocation has lost, and why.
+        self.lost_nodes: dict[str, str] = {}
         #: Loops that terminals have asked for, and that do not run yet.
         self.starting = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -315,7 +317,8 @@ class Loops:
         """End a loop that has lost a node: its terminal starts it again once all are there."""
         loop = self._loops.get(loop_id)
         if loop is not None:
-            self._tell(loop, "lost", why=f"{node}: {why}", again=True)
+            reason = self.lost_nodes.get(node, why)
+            self._tell(loop, "lost", why=f"what ran on {node} is gone: {reason}", again=True)
             self._spawn(self.stop(loop_id))
 
     async def _make(

@@ -26,8 +26,7 @@ def wants_all_pods(session: Session, stream: LoopStream) -> bool:
                 hint="srun and mpirun start ranks on other nodes: tk loop srun ...",
             )
         return False
-    many = len(session.agents.nodes) > 1
-    if stream.once or not many:
+    if len(session.agents.nodes) < 2:
         return False
     return runs_on_each_node(stream.words) if stream.all_pods is None else stream.all_pods
 

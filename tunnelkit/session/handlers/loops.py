@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from itertools import chain, repeat
 
 from tunnelkit.debug.loop_agents.several import NodePart
 from tunnelkit.debug.loop_command import understand
@@ -22,6 +23,8 @@ from tunnelkit.session.session import Session
 
 #: Limit of a terminal's wait for the reason why its loop ended.
 _REASON_S = 20.0
+#: Pauses between questions for a node that is replaced.
+_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 _NO_POST_MORTEM = "--post-mortem is for a Python program, or for ranks: not used here"
 
 
@@ -118,6 +121,16 @@ async def _until_ready(session: Session, nodes: int) -> None:
     """Wait while a node that was lost is replaced. Raises AllocationError if there will be none.
 
     nodes: the number that it had."""
+    for pause_s in chain(_PAUSES_S, repeat(_PAUSES_S[-1])):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await _until_there(session, nodes)
+            return
+        # The session itself asks seldom for nodes but the first.
+        session.cluster.agent_changed(False)
+
+
+async def _until_there(session: Session, nodes: int) -> None:
     while session.states.state is not SessionState.READY or len(session.agents.nodes) < nodes:
         if session.states.is_final:
             raise AllocationError(
