@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support import processes
+from tests.support.attach_rig import check_attach
 from tests.support.tkrig import PATIENCE_S, Project, Terminal, eventually, free_port, line_of
 from tunnelkit.agent.debug.injection import explain, find_hindrance
 
@@ -35,28 +34,8 @@ STOP = line_of(SPIN, "turns += 1")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def can_attach() -> Iterator[None]:
-    """gdb attaches to a process that is no child of it, as it has to on a node."""
-    if sys.version_info < (3, 14) and shutil.which("gdb") is None:
-        pytest.skip("gdb is not installed, and before Python 3.14 nothing attaches without")
-    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    try:
-        if find_hindrance(sleeper.pid, sys.executable) is not None:
-            pytest.skip("this machine lets no process look into another (Yama)")
-        if shutil.which("gdb"):
-            tried = subprocess.run(
-                ["gdb", "--batch", "--nx", "--pid", str(sleeper.pid), "-ex", "detach"],
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
-            if "ptrace: " in tried.stderr:
-                pytest.skip("ptrace is forbidden here, in a container without SYS_PTRACE for one")
-        yield
-    finally:
-        sleeper.kill()
-        sleeper.wait()
+def can_attach() -> None:
+    check_attach()
 
 
 @pytest.fixture

@@ -60,6 +60,11 @@ class Attachment(DebugLoop):
         self._agent.loop_id = info["id"]
         self._follow(info, first=0)
 
+    async def adopt(self, description: calls.LoopInfo) -> None:
+        """See `DebugLoop.adopt`."""
+        self._agent.loop_id = description["id"]
+        await super().adopt(description)
+
     async def wait_attached(self) -> bool:
         """Return once an F5 finds the process; False: only when it is back in Python.
 

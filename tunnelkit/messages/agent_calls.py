@@ -246,11 +246,15 @@ class AttachFind(TypedDict, total=False):
     first: int
 
 
+#: The `run` of a process that tk has not started.
+JOBS_OWN = "-"
+
+
 class PythonInfo(TypedDict):
     """A process on the node. python: "" if it is no Python. launcher: it starts others. why_not:
     why no debugger can be attached; "" if one can. local: its rank on the node. run: the tag of
-    the command that it belongs to; "": it stands at an exception in the job's own script.
-    ancestors: pids from its parent up."""
+    the command that it belongs to; "": it stands at an exception in the job's own script; "-": the
+    job or pod runs it by itself. ancestors: pids from its parent up."""
 
     pid: int
     node: str

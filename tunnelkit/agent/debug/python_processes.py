@@ -1,4 +1,5 @@
-"""The Pythons that run below this agent, and which of them a debugger can be brought into."""
+"""The Pythons that run below this agent, or that its job or pod runs by itself, and which of them
+a debugger can be brought into."""
 
 import os
 import re
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from tunnelkit.messages.agent_calls import PythonInfo
 
 _PYTHON = re.compile(r"python([\d.]*)(t|d|td)?")
+#: Files of this house: agent, black box, what looks at a script.
+_OURS = re.compile(r"[a-z-]+-[0-9a-f]{32}\.zip")
+#: The tag of what the job runs by itself, without tk; no process has it.
+JOBS_OWN = "-"
 
 
 def find(debugged: Collection[int], first: object = None) -> "List[PythonInfo]":
@@ -34,22 +39,23 @@ def find(debugged: Collection[int], first: object = None) -> "List[PythonInfo]":
 
 
 def look(pid: int, debugged: Collection[int], first: object = None) -> "Optional[PythonInfo]":
-    """One process; None if there is no such one below this agent or the first node's, and none
-    that stands at an exception in the job's own script."""
+    """One process; None if it runs neither below this agent or the first node's, nor in the job or
+    pod by itself."""
     identity = of_process(pid)
     stands = not identity.tag and is_standing(pid, identity.environ)
-    if not stands and identity.tag.partition(".")[0] not in (str(os.getpid()), str(first)):
-        return None
-    command = _words(pid)
+    is_jobs = not stands and not identity.tag and _in_this_job(identity)
+    below = identity.tag.partition(".")[0] in (str(os.getpid()), str(first))
+    command = _words(pid) if stands or is_jobs or below else []
     if not command:
         return None
-    node = ranks.node_name(identity.environ)
+    node = port_file.node_name() if _is_pod() else ranks.node_name(identity.environ)
     rank = ranks.rank_of(identity.environ)
     python = _interpreter(identity, command)
     program = python_command.parse(command[1:])
     why = ""
     if not python:
-        why = f"it is no Python: {os.path.basename(_link(pid, 'exe')) or command[0]}"
+        exe = os.path.basename(_link(f"/proc/{pid}/exe"))
+        why = f"it is no Python: {exe or command[0]}"
     elif node != port_file.node_name():
         why = f"it runs on {node}; only processes on {port_file.node_name()} can be attached to"
     elif pid in debugged:
@@ -59,13 +65,29 @@ def look(pid: int, debugged: Collection[int], first: object = None) -> "Optional
         "node": node,
         "rank": rank.global_rank if rank is not None else None,
         "local": rank.local_rank if rank is not None else 0,
-        "run": identity.tag,
+        "run": JOBS_OWN if is_jobs else identity.tag,
         "ancestors": list(identity.ancestors),
         "command": command,
         "python": python,
         "launcher": program is not None and python_command.is_launcher(program),
         "why_not": why,
     }
+
+
+def _in_this_job(identity: PeerProcess) -> bool:
+    """True if the process belongs to the agent's job, or to its container."""
+    if _is_pod():
+        # A pod's processes have its name for the host, and see the files of their container.
+        mine, theirs = os.environ.get("HOSTNAME"), identity.environ.get("HOSTNAME")
+        mount = "/proc/{}/ns/mnt"
+        ours = _link(mount.format("self"))
+        return bool(mine) and mine == theirs and ours == _link(mount.format(identity.pid))
+    jobs = [name for name in ("SLURM_JOB_ID", "PBS_JOBID") if name in os.environ]
+    return bool(jobs) and all(identity.environ.get(name) == os.environ[name] for name in jobs)
+
+
+def _is_pod() -> bool:
+    return bool(os.environ.get("TK_NODE"))
 
 
 def start_time(pid: int) -> str:
@@ -85,6 +107,8 @@ def _is_program(command: List[str]) -> bool:
     """False for what this house, pip and multiprocessing start for themselves."""
     if agent_path() in command or "debugpy" in command:
         return False
+    if any(_OURS.fullmatch(os.path.basename(word)) for word in command):
+        return False
     program = python_command.parse(command[1:])
     return program is None or not python_command.is_helper(program)
 
@@ -92,10 +116,10 @@ def _is_program(command: List[str]) -> bool:
 def _interpreter(identity: PeerProcess, command: List[str]) -> str:
     """A path that starts the same Python; in a virtual environment /proc/PID/exe would be the
     one outside. "" if it is no Python."""
-    exe = _link(identity.pid, "exe")
+    exe = _link(f"/proc/{identity.pid}/exe")
     if not _PYTHON.fullmatch(os.path.basename(exe)):
         return ""
-    named = _found(command[0], identity.environ, _link(identity.pid, "cwd"))
+    named = _found(command[0], identity.environ, _link(f"/proc/{identity.pid}/cwd"))
     return named if named and os.path.realpath(named) == os.path.realpath(exe) else exe
 
 
@@ -113,8 +137,8 @@ def _words(pid: int) -> List[str]:
         return []
 
 
-def _link(pid: int, name: str) -> str:
+def _link(path: str) -> str:
     try:
-        return os.readlink(f"/proc/{pid}/{name}")
+        return os.readlink(path)
     except OSError:
         return ""

@@ -76,6 +76,7 @@ class Pod:
             env[str(one.get("name"))] = str(one.get("value", ""))
         # In place of the mounts that a real pod has.
         env["TK_DIR"] = str(self.root / "tk")
+        env["HOSTNAME"] = self.name
         env[_MARK] = self.uid
         return env
 

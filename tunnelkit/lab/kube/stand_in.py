@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -78,13 +79,21 @@ class StandIn:
         *,
         image: str = "standin",
         owner: tuple[str, str] | None = None,
+        command: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
         **labels: str,
     ) -> Path:
-        """Make a pod that sleeps; return its directory. owner: kind and name."""
+        """Make a pod that sleeps, or runs a command; return its directory.
+
+        owner: kind and name."""
         owners = [] if owner is None else [{"kind": owner[0], "name": owner[1]}]
+        container: Json = {"name": "main", "image": image}
+        if command:
+            container["command"] = list(command)
+        container["env"] = [{"name": key, "value": value} for key, value in (env or {}).items()]
         pod: Json = {
             "metadata": {"name": name, "labels": labels, "ownerReferences": owners},
-            "spec": {"containers": [{"name": "main", "image": image}]},
+            "spec": {"containers": [container]},
         }
         self.ask("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
         return self.root / "pods" / name

@@ -124,9 +124,11 @@ async def _lent(session: Session, process: PythonInfo) -> str | None:
     agent = await session.agents.on(process["node"])
     if await EXEC_PROBE.ask(agent, {"argv": probe}) in (0, None):
         return None
-    return await upload_debugpy(
-        session.link, session.cluster.setup.installed.base, session.cluster.files_node
-    )
+    cluster = session.cluster
+    base = cluster.allocated.bases.get(process["node"])
+    if base is not None:
+        return await upload_debugpy(session.link, base, process["node"])
+    return await upload_debugpy(session.link, cluster.setup.installed.base, cluster.files_node)
 
 
 # -- which one ----------------------------------------------------------------
@@ -168,7 +170,7 @@ async def _named(session: Session, number: int) -> list[PythonInfo]:
     if there is not None:
         _check_reached(there)
     raise DebugError(
-        f"neither a rank nor a process {number} that tk has started is on "
+        f"neither a rank nor a process {number} of this job is on "
         f"{', '.join(session.agents.nodes[:3])}",
         hint=_LIST,
     )

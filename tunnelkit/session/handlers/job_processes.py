@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tunnelkit.errors import TunnelkitError
-from tunnelkit.messages.agent_calls import ATTACH_FIND, AttachFind, PythonInfo
+from tunnelkit.messages.agent_calls import ATTACH_FIND, JOBS_OWN, AttachFind, PythonInfo
 from tunnelkit.session.session import Session
 
 #: Nodes that are asked at once: each may have to start an agent first.
@@ -27,8 +27,9 @@ class JobPythons:
 async def find_pythons(
     session: Session, nodes: Sequence[str] | None = None, pid: int | None = None
 ) -> JobPythons:
-    """Ask the agents of these nodes, None: of all; the Pythons are those below tk, by node.
+    """Ask the agents of these nodes, None: of all; return the Pythons by node.
 
+    They are those that tk has started, or else what the job or pod runs by itself.
     pid: only that process. Raises TunnelkitError if the first node can't be asked.
     """
     wanted = session.agents.nodes if nodes is None else list(nodes)
@@ -47,6 +48,8 @@ async def find_pythons(
 
     for part in await asyncio.gather(*(look(node) for node in wanted)):
         found.processes += part
+    if any(one["run"] != JOBS_OWN for one in found.processes):
+        found.processes = [one for one in found.processes if one["run"] != JOBS_OWN]
     return found
 
 

@@ -1,0 +1,103 @@
+"""Ranks that tk has not started, in the user's own job or pods: where they are, and F5 on one."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab_fixtures import ssh
+from tests.support.attach_rig import check_attach
+from tests.support.kube_rig import KubeProject, running_stand_in
+from tests.support.tkrig import PATIENCE_S, Project, line_of, made_project
+from tunnelkit.lab.kube.stand_in import StandIn
+
+SPIN = """\
+import os
+import time
+
+turns = 0
+while not os.path.exists("enough"):
+    turns += 1
+    time.sleep(0.01)
+"""
+STOP = line_of(SPIN, "turns += 1")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def can_attach() -> None:
+    check_attach()
+
+
+@pytest.fixture(scope="module")
+def pods() -> Iterator[StandIn]:
+    with running_stand_in() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def in_pods(pods: StandIn, tmp_path: Path) -> AsyncIterator[KubeProject]:
+    """Two pods that train already, and a third one of somebody else's."""
+    (tmp_path / "spin.py").write_text(SPIN)
+    command = ["sh", "-c", f"cd {tmp_path} && exec python spin.py"]
+    for rank, pod in enumerate(("fit-0", "fit-1", "other-0")):
+        env = {"RANK": str(rank % 2), "WORLD_SIZE": "2"}
+        app = pod.partition("-")[0]
+        pods.make_pod(pod, command=command, env=env, app=app)
+    async with made_project(lambda base: KubeProject(pods, base, remote=str(tmp_path))) as made:
+        made.write("spin.py", SPIN)
+        yield made
+    for pod in ("fit-0", "fit-1", "other-0"):
+        pods.ask("DELETE", f"/api/v1/namespaces/{pods.namespace}/pods/{pod}")
+
+
+async def seen_and_entered(project: Project, rank: int, node: str) -> None:
+    """`tk ranks` shows them, `tk attach` and F5 enter one, and it runs on."""
+    title = r"^2 ranks on 2 nodes . python spin.py . no debugger"
+    while not re.search(title, (shown := (await project.tk("ranks", code=None)).out)):
+        assert " ranks " not in shown, shown
+    shown = (await project.tk("ranks", "--all")).out
+    assert re.search(rf"^ +{rank} +{node} ", shown, re.MULTILINE), shown
+    attached = (await project.tk("attach", str(rank), "--json", timeout_s=PATIENCE_S)).json
+    assert (attached["rank"], attached["node"]) == (rank, node)
+    editor, _, frame = await project.f5_to_stop(STOP, file="spin.py")
+    assert int(await editor.evaluate("turns", frame)) > 0
+    stopped = (await project.tk("ranks", str(rank))).out
+    assert re.search(r"spin.py:\d+ <module> +stopped by the debugger", stopped), stopped
+    await editor.request("disconnect", terminateDebuggee=False)
+    await editor.drop()
+
+
+async def at_login(project: Project, command: str) -> str:
+    return (await asyncio.to_thread(ssh, project.lab, "login", command)).strip()
+
+
+async def test_pods_that_train_already(in_pods: KubeProject) -> None:
+    await in_pods.up("-l", "app=fit")
+    await seen_and_entered(in_pods, 1, "fit-1")
+    await in_pods.tk("down")
+    api = f"/api/v1/namespaces/{in_pods.cluster.namespace}/pods/fit-1"
+    assert in_pods.cluster.ask("GET", api)["status"]["phase"] == "Running"
+
+
+async def test_a_job_of_the_user_s_own(project: Project) -> None:
+    """As one would submit it, without a thought of tk."""
+    project.write("spin.py", SPIN)
+    await project.up("node1")
+    remote = str(project.remote())
+    await project.tk("down")
+    wrap = f"--wrap 'cd {remote} && srun -n2 --ntasks-per-node=1 python spin.py'"
+    words = f"sbatch --parsable -N2 -c1 -t 10 -o /dev/null {wrap}"
+    job = await at_login(project, words)
+    try:
+        while (await at_login(project, f"squeue -h -j {job} -o %T")) != "RUNNING":
+            await asyncio.sleep(0.1)
+        await project.up("--attach-job", job)
+        await seen_and_entered(project, 1, "node2")
+        await project.tk("down")
+        assert await at_login(project, f"squeue -h -j {job} -o %T") == "RUNNING"
+    finally:
+        await at_login(project, f"scancel {job}")
