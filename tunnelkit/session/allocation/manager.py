@@ -284,6 +284,10 @@ class AllocationManager:
             return True
         return young and self.job is not None and self.job.submitted
 
+    def base_on(self, node: str) -> str:
+        """Return tk's directory on a node whose agent was reached; most nodes share one."""
+        return self.allocated.bases.get(node, self.setup.installed.base)
+
     def agent_changed(self, up: bool) -> None:
         """Ask for the job now: the agent's link is up, or it is lost and the question is cheap."""
         if self.job is not None and (up or self.setup.backend.ask_api is not None):

@@ -124,11 +124,10 @@ async def _lent(session: Session, process: PythonInfo) -> str | None:
     agent = await session.agents.on(process["node"])
     if await EXEC_PROBE.ask(agent, {"argv": probe}) in (0, None):
         return None
-    cluster = session.cluster
-    base = cluster.allocated.bases.get(process["node"])
-    if base is not None:
-        return await upload_debugpy(session.link, base, process["node"])
-    return await upload_debugpy(session.link, cluster.setup.installed.base, cluster.files_node)
+    node = process["node"]
+    base = session.cluster.base_on(node)
+    own = node in session.cluster.allocated.bases
+    return await upload_debugpy(session.link, base, node if own else session.cluster.files_node)
 
 
 # -- which one ----------------------------------------------------------------

@@ -68,7 +68,7 @@ async def _prepare(
         command,
         cwd=there,
         agent=part.agent,
-        base=session.cluster.allocated.bases[part.node],
+        base=session.cluster.base_on(part.node),
         node=part.node,
         pythonpath=info.get("pythonpath"),
     )

@@ -79,11 +79,11 @@ class NativeStacks:
     async def _node(self, node: str) -> NodeFacts | TunnelkitError:
         try:
             agent = await self._session.agents.on(node)
-            probe = self._binary.probe(self._base)
+            probe = self._binary.probe(self._base(node))
             facts = read_facts(await output_of(agent, probe, timeout_s=_PROBE_S))
             if facts.file == "need" and facts.machine == self._binary.machine:
                 data = await asyncio.to_thread(self._binary.packed)
-                store = self._binary.store(self._base)
+                store = self._binary.store(self._base(node))
                 stored = await output_of(agent, store, timeout_s=_STORE_S, stdin=data)
                 facts = replace(facts, file=read_facts(stored).file)
             return facts
@@ -92,9 +92,8 @@ class NativeStacks:
         except TunnelkitError as error:
             return error
 
-    @property
-    def _base(self) -> str:
-        return self._session.cluster.setup.installed.base
+    def _base(self, node: str) -> str:
+        return self._session.cluster.base_on(node)
 
     def _why_not(self, node: str) -> str:
         """The reason why nothing can be asked there; "" if it can."""
@@ -107,8 +106,8 @@ class NativeStacks:
                 f"{VARIABLE} to one for it"
             )
         if facts.file == "foreign":
-            return f"another user owns {self._base}/native"
-        return "" if facts.file == "have" else f"py-spy can't be kept in {self._base}/native"
+            return f"another user owns {self._base(node)}/native"
+        return "" if facts.file == "have" else f"py-spy can't be kept in {self._base(node)}/native"
 
     # -- ranks ----------------------------------------------------------------
 
@@ -125,7 +124,7 @@ class NativeStacks:
             agent = await self._session.agents.on(sample.node)
             output = await output_of(
                 agent,
-                self._binary.dump(self._base, sample.pid, switch),
+                self._binary.dump(self._base(sample.node), sample.pid, switch),
                 timeout_s=_DUMP_S,
                 limit_bytes=_LONGEST_DUMP_BYTES,
             )
