@@ -128,6 +128,7 @@ class Comeback:
                 self.say(lost_words(lost))
         allocated.now_has(status)
         self.agents.peers.now(allocated.nodes)
+        self.files.follow_pods()
 
 
 def lost_words(gone: LostNode) -> str:
