@@ -108,7 +108,7 @@ class SessionFiles:
     ) -> MirrorSet:
         # Sessions by ssh need none of it.
         from tunnelkit.session.files.pod_files import PodFiles
-        from tunnelkit.session.files.pod_mirrors import PodWays
+        from tunnelkit.session.files.pods import PodWays
 
         ways = PodWays(
             self._link,

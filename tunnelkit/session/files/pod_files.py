@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.mirror.api import MirrorHost, SyncReport
@@ -18,10 +18,12 @@ from tunnelkit.mirror.remote.edits import NoConflict
 from tunnelkit.mux.tasks import cancel_all, start
 from tunnelkit.remote_script import RemoteHost
 from tunnelkit.session.files.mirror_set import MirrorSet, named, named_error, worst_first
-from tunnelkit.session.files.pod_mirrors import PodMirrors, PodWays
-from tunnelkit.session.files.pods import Pods
-from tunnelkit.session.files.shared_roots import RootWriter, SharedRoots
+from tunnelkit.session.files.pods import Pods, PodWays
 from tunnelkit.session.runtime.status import MirrorInfo
+
+if TYPE_CHECKING:
+    from tunnelkit.session.files.pod_mirrors import PodMirrors
+    from tunnelkit.session.files.shared_roots import SharedRoots
 
 _T = TypeVar("_T")
 #: The laptop sends all files to so many pods; a volume serves more of them.
@@ -47,7 +49,7 @@ class PodFiles(MirrorSet):
         )
         self._pods = pods
         self._ways = ways
-        self._roots = SharedRoots()
+        self._roots: SharedRoots | None = None
         self._others: dict[str, PodMirrors] = {}
         self._follows = False
         self._told_most = 0
@@ -63,8 +65,6 @@ class PodFiles(MirrorSet):
         What can't be written in one of the others is a warning, and fails the barriers.
         """
         await super().start()
-        for mirror in self.all:
-            self._roots.add(RootWriter(self._pods.first(), self._remote, mirror))
         self._follows = True
         self._pods.agents.changed = self._link_changed
         self.follow()
@@ -86,10 +86,7 @@ class PodFiles(MirrorSet):
             self._seek(False)
         for pod, instance in chosen.items():
             if pod not in self._others:
-                self._others[pod] = PodMirrors(
-                    pod, instance, self._ways, self._pods, self._roots, self._undone
-                )
-                self._others[pod].begin()
+                self._others[pod] = self._begin(pod, instance)
         left = len(now) - len(chosen)
         if left > self._told_most:
             self._ways.warn(
@@ -113,8 +110,21 @@ class PodFiles(MirrorSet):
         try:
             await self.stop_others()
         finally:
-            self._roots.drop(self._pods.first())
+            self._roots = None
             await super().stop()
+
+    def _begin(self, pod: str, instance: str) -> PodMirrors:
+        # A session with one pod needs none of it.
+        from tunnelkit.session.files.pod_mirrors import PodMirrors
+        from tunnelkit.session.files.shared_roots import RootWriter, SharedRoots
+
+        if self._roots is None:
+            self._roots = SharedRoots()
+            for mirror in self.all:
+                self._roots.add(RootWriter(self._pods.first(), self._remote, mirror))
+        one = PodMirrors(pod, instance, self._ways, self._pods, self._roots, self._undone)
+        one.begin()
+        return one
 
     def _seek(self, wanted: bool) -> None:
         """Have the cluster asked for the pod that comes in the place of a lost one, or stop it."""

@@ -7,23 +7,18 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from tunnelkit.errors import MirrorError, TimeoutExpired, TunnelkitError, UsageError
-from tunnelkit.link.base import Link
 from tunnelkit.mirror.api import MirrorState, MirrorStatus, SyncReport
 from tunnelkit.mirror.remote.edits import NoConflict
 from tunnelkit.mirror.remote.root import RootUnusable
-from tunnelkit.mirror.watch.make_watch import MakeWatch
-from tunnelkit.mirror.watch.watcher import Watcher
 from tunnelkit.model import MirrorSpec
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.files import mirror_json
 from tunnelkit.session.files.mirror_set import MirrorSet, named_error
 from tunnelkit.session.files.pod_host import PodHost
-from tunnelkit.session.files.pods import Pods
+from tunnelkit.session.files.pods import Pods, PodWays
 from tunnelkit.session.files.remote_host import LinkRemoteHost
 from tunnelkit.session.files.shared_roots import RootWriter, SharedRoot, SharedRoots
 from tunnelkit.session.files.volume_proof import VolumeProof
@@ -38,24 +33,6 @@ _WHERE_S = (0.5, 30.0)
 #: Limit of the proof that a start makes ahead of the first barrier.
 _AHEAD_S = 600.0
 _WAY_OUT = "mount a volume that all pods share there, or name another directory in [mirror] remote"
-
-
-@dataclass(frozen=True, slots=True)
-class PodWays:
-    """The common part of all pods' mirrors; see `Mirror`.
-
-    prepared, changed, tell: see PodHost. warn: takes a warning for the user.
-    """
-
-    link: Link
-    specs: Sequence[MirrorSpec]
-    state_dir: Path
-    take_over: bool
-    prepared: Callable[[], Awaitable[None]]
-    changed: Callable[[], None]
-    tell: mirror_json.Tell
-    warn: Callable[[str], None]
-    watch: MakeWatch = Watcher
 
 
 class PodMirrors:

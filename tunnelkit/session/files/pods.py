@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from tunnelkit.link.base import Link
+from tunnelkit.mirror.watch.make_watch import MakeWatch
+from tunnelkit.mirror.watch.watcher import Watcher
+from tunnelkit.model import MirrorSpec
 from tunnelkit.session.agent.node_agents import PeerAgents
+from tunnelkit.session.files.mirror_json import Tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +25,21 @@ class Pods:
     first: Callable[[], str]
     others: Callable[[], Mapping[str, str]]
     look: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PodWays:
+    """The common part of all pods' mirrors; see `Mirror`.
+
+    prepared, changed, tell: see PodHost. warn: takes a warning for the user.
+    """
+
+    link: Link
+    specs: Sequence[MirrorSpec]
+    state_dir: Path
+    take_over: bool
+    prepared: Callable[[], Awaitable[None]]
+    changed: Callable[[], None]
+    tell: Tell
+    warn: Callable[[str], None]
+    watch: MakeWatch = Watcher
