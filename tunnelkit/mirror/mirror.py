@@ -40,7 +40,7 @@ from tunnelkit.mirror.tree.filesystem import is_local
 from tunnelkit.mirror.tree.ignore import IgnoreRules, inside
 from tunnelkit.mirror.tree.scanner import Scanner
 from tunnelkit.mirror.tree.symlinks import SymlinkPolicy
-from tunnelkit.mirror.watch.make_watch import MakeWatch
+from tunnelkit.mirror.watch.shared_source import MakeWatch
 from tunnelkit.mirror.watch.watcher import Watcher
 from tunnelkit.model import MirrorSpec
 from tunnelkit.mux.tasks import cancel_all

@@ -14,6 +14,7 @@ from tunnelkit.errors import ConnectionFailed, TimeoutExpired, TunnelkitError
 from tunnelkit.link.base import ByteStream, Link
 from tunnelkit.messages.agent_calls import MIRROR_DIFFERING
 from tunnelkit.mirror.api import DigestCheck, MirrorState, MirrorStatus, PassRecord
+from tunnelkit.mirror.watch.shared_source import SharedWatches
 from tunnelkit.mount.mounts import Mounts
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.agent.client import AgentClient
@@ -119,6 +120,7 @@ class SessionFiles:
             changed=self._changed,
             tell=self._tell,
             warn=lambda text: self.mirror_warns("", text),
+            watch=SharedWatches().watch,
         )
         return PodFiles(remote, self, pods, ways)
 

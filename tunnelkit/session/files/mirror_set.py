@@ -20,7 +20,7 @@ from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.pull import OnProgress, PullReport
 from tunnelkit.mirror.remote.nesting import check_apart
-from tunnelkit.mirror.watch.make_watch import MakeWatch
+from tunnelkit.mirror.watch.shared_source import MakeWatch
 from tunnelkit.mirror.watch.watcher import Watcher
 from tunnelkit.model import MirrorSpec
 from tunnelkit.mux.tasks import cancel_all

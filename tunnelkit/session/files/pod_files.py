@@ -7,12 +7,13 @@ start after them, beside the session's life, and each barrier waits for all.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from tunnelkit.errors import TunnelkitError
+from tunnelkit.errors import TimeoutExpired, TunnelkitError
 from tunnelkit.mirror.api import MirrorHost, SyncReport
 from tunnelkit.mirror.remote.edits import NoConflict
 from tunnelkit.mux.tasks import cancel_all, start
@@ -30,6 +31,8 @@ _T = TypeVar("_T")
 MOST_PODS = 8
 #: Pauses between questions for a pod in the place of a lost one, growing between these.
 _SEEK_S = (0.5, 25.0)
+#: Limit of the question if a pod that fails is gone.
+_GONE_S = 5.0
 
 
 class PodFiles(MirrorSet):
@@ -200,9 +203,25 @@ class PodFiles(MirrorSet):
                 await asyncio.wait([working, over], return_when=asyncio.FIRST_COMPLETED)
                 if not one.over.is_set():
                     return await working
+            except TimeoutExpired:
+                raise
+            except TunnelkitError:
+                if not await self._is_over(one):
+                    raise
             finally:
                 await cancel_all(working, over)
         return nothing
+
+    async def _is_over(self, one: PodMirrors) -> bool:
+        """Return True if a pod that failed is gone: the cluster may not have said so yet."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GONE_S):
+                while not one.is_up and not one.over.is_set():
+                    self._pods.look()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(_SEEK_S[0]):
+                            await one.over.wait()
+        return one.over.is_set()
 
     async def resync(self) -> SyncReport:
         """Run `MirrorSet.resync` in the first pod, whose link is back; the others try theirs again.

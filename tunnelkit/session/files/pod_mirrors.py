@@ -84,6 +84,11 @@ class PodMirrors:
         """The pods whose mirrors write roots of this one."""
         return frozenset(one.writer.pod for one in self._shared.values())
 
+    @property
+    def is_up(self) -> bool:
+        """True while the pod's agent can be reached."""
+        return self._host.is_up
+
     # -- life -------------------------------------------------------------
 
     def begin(self) -> None:

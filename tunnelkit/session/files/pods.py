@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunnelkit.link.base import Link
-from tunnelkit.mirror.watch.make_watch import MakeWatch
-from tunnelkit.mirror.watch.watcher import Watcher
+from tunnelkit.mirror.watch.shared_source import MakeWatch
 from tunnelkit.model import MirrorSpec
 from tunnelkit.session.agent.node_agents import PeerAgents
 from tunnelkit.session.files.mirror_json import Tell
@@ -42,4 +41,4 @@ class PodWays:
     changed: Callable[[], None]
     tell: Tell
     warn: Callable[[str], None]
-    watch: MakeWatch = Watcher
+    watch: MakeWatch
