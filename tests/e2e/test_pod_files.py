@@ -99,9 +99,14 @@ async def test_a_save_is_in_all_pods_and_proven(pods: StandIn, project: KubeProj
 async def test_a_volume_of_all_pods_is_written_once_and_proven_in_each(
     pods: StandIn, tmp_path: Path
 ) -> None:
+    """Also: a second root, which is each pod's own."""
     shared = tmp_path / "volume" / "work"
     async with made_project(lambda base: KubeProject(pods, base, remote=str(shared))) as project:
-        stateful(pods, "vol")
+        own = [root.with_name("data") for root in stateful(pods, "vol")]
+        data = project.base / "data"
+        data.mkdir()
+        (data / "d.txt").write_text("d")
+        project.configure(f'[[mirror.also]]\nlocal = "{data}"\nremote = "~/data"\n')
         await project.up("sts/vol")
         owner = shared.with_name(".work.tk-owner").read_text()
         project.write("a.py", "one\n")
@@ -110,12 +115,15 @@ async def test_a_volume_of_all_pods_is_written_once_and_proven_in_each(
         await eventually(
             lambda: not list(shared.glob(".tk-volume-*")), "the marks in the volume are removed"
         )
-        # One mirror: one owner, one record of what was sent.
+        assert texts(own, "d.txt") == ["d"] * 3
+        # One mirror: one owner, one record of what was sent; and three of the other root.
         assert shared.with_name(".work.tk-owner").read_text() == owner
-        assert len(list((project.base / "s").rglob("mirror-*.sqlite"))) == 1
-        found = {one["node"]: one for one in (await project.status())["mirrors"]}
-        assert found["vol-1"]["reason"] == "on a volume, written by vol-0"
-        assert {one["state"] for one in found.values()} == {"in_sync"}
+        assert len(list((project.base / "s").rglob("mirror-*.sqlite"))) == 1 + 3
+        found = (await project.status())["mirrors"]
+        assert {one["state"] for one in found} == {"in_sync"} and len(found) == 6
+        reasons = {one["node"]: one["reason"] for one in found if not one["root"]}
+        volume = "on a volume, written by vol-0"
+        assert reasons == {None: None, "vol-1": volume, "vol-2": volume}
         # A pod that does not answer is no proof.
         where = str(pods.root / "pods" / "vol-2")
         agents = [one for one in processes.look().values() if "serve" in one.argv]
@@ -126,7 +134,8 @@ async def test_a_volume_of_all_pods_is_written_once_and_proven_in_each(
             refused = await project.tk("sync", "--wait", "--timeout", "1", code=12)
         finally:
             os.kill(agent, signal.SIGCONT)
-        assert "vol-2: the compute node has not read the files back within 1 s" in refused.err
+        assert refused.err.startswith("tk: vol-2: ")
+        assert "the compute node has not read the files back within 1 s" in refused.err
         await project.tk("sync", "--wait")
         assert shared.with_name(".work.tk-owner").read_text() == owner
         await project.tk("down")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
@@ -232,6 +233,9 @@ class PodMirrors:
         pause_s = _WHERE_S[0]
         while not self._host.is_up:
             self._pods.look()
+            client = self._agents.current(self.pod)
+            if client is not None:
+                client.retry()  # "not found" ends the attempts, and may be true of a moment only
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _WHERE_S[1])
 
@@ -283,7 +287,8 @@ class PodMirrors:
         await self._started(left_s, timeout_s)
         if self.mirrors is None:
             return SyncReport(by_node=True)
-        left_s = max(0.0, deadline - time.monotonic())
+        # Rounded up: messages name it.
+        left_s = math.ceil(10 * max(0.0, deadline - time.monotonic())) / 10
         return await self.told(self.mirrors.barrier(left_s, allow_deletes=allow_deletes))
 
     async def prove(self, deadline: float, timeout_s: float) -> int:
