@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.api import (
@@ -40,11 +41,13 @@ from tunnelkit.mirror.tree.filesystem import is_local
 from tunnelkit.mirror.tree.ignore import IgnoreRules, inside
 from tunnelkit.mirror.tree.scanner import Scanner
 from tunnelkit.mirror.tree.symlinks import SymlinkPolicy
-from tunnelkit.mirror.watch.shared_source import MakeWatch
 from tunnelkit.mirror.watch.watcher import Watcher
 from tunnelkit.model import MirrorSpec
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.remote_script import RemoteHost
+
+if TYPE_CHECKING:
+    from tunnelkit.mirror.watch.shared_source import MakeWatch
 
 _CLOSE_S = 5.0
 _PULL_WAIT_S = 120.0

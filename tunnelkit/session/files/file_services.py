@@ -14,7 +14,6 @@ from tunnelkit.errors import ConnectionFailed, TimeoutExpired, TunnelkitError
 from tunnelkit.link.base import ByteStream, Link
 from tunnelkit.messages.agent_calls import MIRROR_DIFFERING
 from tunnelkit.mirror.api import DigestCheck, MirrorState, MirrorStatus, PassRecord
-from tunnelkit.mirror.watch.shared_source import SharedWatches
 from tunnelkit.mount.mounts import Mounts
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.agent.client import AgentClient
@@ -108,6 +107,7 @@ class SessionFiles:
         self, pods: Pods, launch: LaunchSpec, paths: SessionPaths, remote: LinkRemoteHost
     ) -> MirrorSet:
         # Sessions by ssh need none of it.
+        from tunnelkit.mirror.watch.shared_source import SharedWatches
         from tunnelkit.session.files.pod_files import PodFiles
         from tunnelkit.session.files.pods import PodWays
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.mirror.api import MirrorHost, MirrorState, MirrorStatus, SyncReport
@@ -20,13 +20,15 @@ from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.pull import OnProgress, PullReport
 from tunnelkit.mirror.remote.nesting import check_apart
-from tunnelkit.mirror.watch.shared_source import MakeWatch
 from tunnelkit.mirror.watch.watcher import Watcher
 from tunnelkit.model import MirrorSpec
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.remote_script import RemoteHost
 from tunnelkit.session.files import mirror_json
 from tunnelkit.session.runtime.status import MirrorInfo
+
+if TYPE_CHECKING:
+    from tunnelkit.mirror.watch.shared_source import MakeWatch
 
 T = TypeVar("T")
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tunnelkit.link.base import Link
-from tunnelkit.mirror.watch.shared_source import MakeWatch
 from tunnelkit.model import MirrorSpec
 from tunnelkit.session.agent.node_agents import PeerAgents
 from tunnelkit.session.files.mirror_json import Tell
+
+if TYPE_CHECKING:
+    from tunnelkit.mirror.watch.shared_source import MakeWatch
 
 
 @dataclass(frozen=True, slots=True)
