@@ -47,6 +47,7 @@ OF_SCHEDULER = {
         "tunnelkit.scheduler.slurm.script_options",
     ),
     "kubernetes": (
+        "tunnelkit.mirror.watch.shared_source",
         "tunnelkit.session.files.pod_files",
         "tunnelkit.session.files.pod_mirrors",
         "tunnelkit.session.job.pod_diagnosis",
