@@ -70,6 +70,7 @@ async def test_a_save_is_in_all_pods_and_proven(pods: StandIn, project: KubeProj
     (data / "d.txt").write_text("d")
     volume = project.base / "volume"
     project.configure(f'[[mirror.also]]\nlocal = "{data}"\nremote = "{volume}"\n')
+    before = [processes_of(pods, f"own-{number}") for number in range(3)]
     await project.up("sts/own")
     project.write("a.py", "one\n")
     done = await project.tk("sync", "--wait", "--json")
@@ -107,6 +108,48 @@ async def test_a_save_is_in_all_pods_and_proven(pods: StandIn, project: KubeProj
     for root in roots:
         names = ("2.py", "a.py", "tunnelkit.toml")
         assert files_of(root.parents[1]) == [f"home/work/{name}" for name in names]
+    assert [processes_of(pods, f"own-{number}") for number in range(3)] == before
+
+
+def processes_of(pods: StandIn, pod: str) -> Any:
+    return pods.ask("POST", "/standin/processes", {"pod": pod})
+
+
+async def test_pods_that_share_a_disk_without_the_first(
+    pods: StandIn, project: KubeProject
+) -> None:
+    """As on one node. Of two, the other one writes once the first of them is gone."""
+    roots = stateful(pods, "node")
+    volume = project.base / "volume"
+    volume.mkdir()
+    for root in roots[1:]:
+        root.parent.mkdir(parents=True, exist_ok=True)
+        root.symlink_to(volume)
+    await project.up("sts/node")
+    project.write("a.py", "one\n")
+    await project.tk("sync", "--wait")
+    assert texts([roots[0], volume], "a.py") == ["one\n"] * 2
+    assert len(records(project)) == 2
+    reasons = [one["reason"] for one in (await project.status())["mirrors"]]
+    (words,) = [one for one in reasons if one is not None]
+    writer = words.rpartition(" ")[2]
+    assert words.startswith("on a volume") and writer in ("node-1", "node-2")
+    pods.ask("POST", "/standin/fail", {"pod": writer, "gone": True, "status": {}})
+    project.write("a.py", "two\n")
+
+    async def names() -> list[str]:
+        return [one["node"] for one in (await project.status())["mirrors"] if one["node"]]
+
+    async with asyncio.timeout(PATIENCE_S):
+        while writer in await names():
+            await asyncio.sleep(0.1)
+    await project.tk("sync", "--wait")
+    assert texts([roots[0], volume], "a.py") == ["two\n"] * 2
+    assert len(records(project)) == 3
+    await project.tk("down")
+    # The next writer has no record of what the first one sent: it keeps what it replaces.
+    left = sorted(one.name for one in volume.iterdir())
+    assert left == [".tk-replaced", "2.py", "a.py", "tunnelkit.toml"]
 
 
 async def test_a_volume_of_all_pods_is_written_once_and_proven_in_each(
