@@ -55,10 +55,11 @@ async def run_script(
     stdin: bytes = b"",
     timeout_s: float = 30.0,
     may_fail: bool = False,
+    error: type[MirrorError] = MirrorError,
 ) -> ScriptResult:
     """Run `script` under sh with `args` as $1 and so on.
 
-    Raises MirrorError with `what` and `hint` if it fails, unless `may_fail`; ConnectionFailed
+    Raises `error` with `what` and `hint` if it fails, unless `may_fail`; ConnectionFailed
     (transient) if it never ran."""
     done = await remote.run(
         ["sh", "-c", SETUP + script, "tk", *args], stdin=stdin, timeout_s=timeout_s
@@ -79,7 +80,7 @@ async def run_script(
             hint="it goes on once the connection is back; see `tk status`",
         )
     if done.exit_code != 0 and not may_fail:
-        raise MirrorError(
+        raise error(
             f"{what} on {remote.destination()}",
             cause=done.error_text or f"exit code {done.exit_code}",
             hint=hint,

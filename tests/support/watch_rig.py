@@ -20,6 +20,7 @@ from tunnelkit.mirror.tree.ignore import IgnoreRules
 from tunnelkit.mirror.tree.scanner import Scan, Scanner
 from tunnelkit.mirror.watch import event_source
 from tunnelkit.mirror.watch.coalescer import DirtyPaths
+from tunnelkit.mirror.watch.shared_source import MakeWatch
 from tunnelkit.mirror.watch.watcher import Watcher
 
 
@@ -36,13 +37,17 @@ class Watched:
     """Keeps `scan` in step with `root` by what the watcher tells. Each settled batch is in
     `batches`, with the content that the files had then."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, watch: MakeWatch = Watcher) -> None:
+        self.root, self.watch = root, watch
         self.scanner = Scanner(str(root), IgnoreRules())
         self.scan: Scan | None = None
         self.woken = asyncio.Event()
-        self.watcher = Watcher(
-            str(root), self.woken.set, interesting=self._interesting, wanted=self.wanted
+        self.watcher = watch(
+            str(root),
+            self.woken.set,
+            interesting=self._interesting,
+            wanted=self.wanted,
+            known=lambda path: False,
         )
         self.batches: list[DirtyPaths] = []
         self.contents: list[dict[str, bytes | None]] = []

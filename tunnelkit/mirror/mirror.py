@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.api import (
@@ -29,7 +30,7 @@ from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.proof import not_in_sync, prove
 from tunnelkit.mirror.pull import OnProgress, PullReport, Sides, pull, take_theirs, wanted_path
 from tunnelkit.mirror.push_worker import PushWorker, Request, cannot_send
-from tunnelkit.mirror.record.manifest import Manifest
+from tunnelkit.mirror.record.manifest import Manifest, ManifestEntry
 from tunnelkit.mirror.remote.edits import relative_to, select_conflicts
 from tunnelkit.mirror.remote.owned_root import OwnedRoot
 from tunnelkit.mirror.remote.owner import OwnerRecord
@@ -45,6 +46,9 @@ from tunnelkit.model import MirrorSpec
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.remote_script import RemoteHost
 
+if TYPE_CHECKING:
+    from tunnelkit.mirror.watch.shared_source import MakeWatch
+
 _CLOSE_S = 5.0
 _PULL_WAIT_S = 120.0
 
@@ -54,7 +58,8 @@ class Mirror:
 
     spec, remote: the directories and their host. state_dir: a private directory on the laptop for
     the manifest. take_over: from another laptop directory that mirrors into the same remote root;
-    then `taken_from` names it. `remote_root` is known once `start` has returned.
+    then `taken_from` names it. watch: makes the watcher. `remote_root` is known once `start` has
+    returned.
     """
 
     def __init__(
@@ -65,8 +70,10 @@ class Mirror:
         *,
         state_dir: Path,
         take_over: bool = False,
+        watch: MakeWatch = Watcher,
     ) -> None:
         self.spec = spec
+        self._watch = watch
         self.local_root = ""
         self._host = host
         self._remote = remote
@@ -98,6 +105,10 @@ class Mirror:
     def status(self) -> MirrorStatus:
         """Return the current status; costs nothing."""
         return self._worker.status if self._worker is not None else self._idle_status
+
+    def sent(self) -> Mapping[str, ManifestEntry]:
+        """Return what was sent by now, by path, as a copy. Raises MirrorError."""
+        return dict(self._running()[1].rows)
 
     def progress(self) -> Progress | None:
         """Return the big transfer under way, or None."""
@@ -181,30 +192,16 @@ class Mirror:
         )
         manifest = self._manifest = Manifest(file)
         await asyncio.to_thread(manifest.open)
-        ground = SyncContext(
-            self._remote,
-            self.local_root,
-            target.real,
-            manifest,
-            held,
-            target.fresh,
-            target.folding,
-            self.spec.delete_limit,
-            quick=is_local(self.local_root),
-            tried=manifest.tried(),
-        )
+        quick, tried = is_local(self.local_root), manifest.tried()
+        about = (target.real, manifest, held, target.fresh, target.folding, self.spec.delete_limit)
+        ground = SyncContext(self._remote, self.local_root, *about, quick=quick, tried=tried)
         wake = asyncio.Event()
+        scanner, sizes = look.scanner, self.sizes
         syncer = self._syncer = Syncer(
-            ground,
-            look.scanner,
-            rsync,
-            self._host,
-            sizes=self.sizes,
-            wake=wake.set,
-            first=look,
+            ground, scanner, rsync, self._host, sizes=sizes, wake=wake.set, first=look
         )
         syncer.last_scan = await look.scan()
-        watcher = self._watcher = Watcher(
+        watcher = self._watcher = self._watch(
             self.local_root,
             wake.set,
             interesting=syncer.interesting,

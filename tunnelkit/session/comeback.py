@@ -130,6 +130,7 @@ class Comeback:
         allocated.now_has(status)
         self.agents.peers.now(allocated.nodes)
         self.states.poke()
+        self.files.follow_pods()
 
 
 def lost_words(gone: LostNode) -> str:

@@ -24,6 +24,7 @@ from tunnelkit.session.debugging.attached_nodes import AttachedNodes
 from tunnelkit.session.debugging.loops import Loops
 from tunnelkit.session.debugging.port_fallback import open_near
 from tunnelkit.session.files.file_services import SessionFiles
+from tunnelkit.session.files.pods import Pods
 from tunnelkit.session.forwards import SessionForwards
 from tunnelkit.session.host import SessionHost
 from tunnelkit.session.job.time_limit import TimeLimit, in_words
@@ -142,7 +143,13 @@ class Session:
             landed=self.loops.files_changed,
             # Where each stream of the link is costly, the agent runs the mirror's commands.
             by_agent=lambda: self.agents.execs_if_up if backend.brings_agent else None,
+            pods=None if backend.shared_home else self._pods(),
         )
+
+    def _pods(self) -> Pods:
+        cluster = self.cluster
+        first, others = (lambda: cluster.node or ""), (lambda: cluster.allocated.others)
+        return Pods(self.agents.peers, first, others, lambda: cluster.agent_changed(False))
 
     def _make_comeback(self) -> Comeback:
         return Comeback(
@@ -300,6 +307,8 @@ class Session:
         # But the link is kept: one that is cut just now may come back in time.
         await ending.step("the session's tasks", self._tasks.cancel(but=self._keeping), 3.0)
         await ending.step("the debug loops on the node", self.loops.stop_all(), 7.0)
+        # Else they would start the agents in their pods again.
+        await ending.step("the other pods' files", self.files.leave_pods(), 7.0)
         ended = await self.agents.shut_down(ending) or over
         if self.cluster.job is not None and not self.cluster.job.foreign:
             ended = await ending.step("the job", self.cluster.job.cancel(), 18.0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tunnelkit import __version__
@@ -65,16 +67,30 @@ def lines(status: SessionStatus) -> list[str]:
     for other in status.get("other_nodes") or []:
         has = f"agent {other['agent']}" if other["agent"] else other["why_not"] or "no agent yet"
         out.append(f"node     {other['node']}, {has}")
-    for mirror in status.get("mirrors") or filter(None, [status["mirror"]]):
-        root = f"{printable(mirror['root'])}: " if mirror.get("root") else ""
-        out.append(f"mirror   {root}{mirror_state(mirror)} -> {printable(mirror['remote'])}")
-        out += [f"  warning: {printable(text)}" for text in mirror["warnings"]]
+    out += _mirror_lines(status.get("mirrors") or list(filter(None, [status["mirror"]])))
     for loop in status["loops"]:
         out += [_loop_line(loop), *_rank_lines(loop), *_standby_lines(loop)]
     if not status["loops"]:
         out.append(f"loop     none; F5 port 127.0.0.1:{status['debug_port']}")
     out += [f"forward  {one['forward']} by {one['route']}" for one in status["forwards"]]
     out += [_mount_line(one) for one in status.get("mounts") or []]
+    return out
+
+
+def _mirror_lines(mirrors: Sequence[MirrorInfo]) -> list[str]:
+    """Return a line for each mirror; pods where all is as in the first one are only counted."""
+    same = Counter(one["root"] for one in mirrors if one.get("node") and one["state"] == "in_sync")
+    out = []
+    for mirror in mirrors:
+        node = mirror.get("node")
+        if node and mirror["state"] == "in_sync":
+            continue
+        names = [printable(name) for name in (node, mirror.get("root")) if name]
+        count = 0 if node else same[mirror["root"]]
+        also = f", the same in {count} more pod{'s' * (count > 1)}" if count else ""
+        state = ": ".join([*names, mirror_state(mirror)])
+        out.append(f"mirror   {state} -> {printable(mirror['remote'])}{also}")
+        out += [f"  warning: {printable(text)}" for text in mirror["warnings"]]
     return out
 
 

@@ -53,7 +53,7 @@ class BatchView:
         at = time.strftime("%H:%M:%S", time.localtime(event["time"]))
         if event["event"] == "warning":
             return f"{at}  {paint('warning', 'yellow')}: {printable(event['text'])}"
-        root = event.get("root", "")
+        root = ": ".join(filter(None, (event.get("node"), event.get("root"))))
         if root:
             at += f"  {printable(root)}:"
         if event["event"] == "batch":

@@ -175,6 +175,10 @@ async def _look_again(
     return {path: found.get(path) for path in paths}
 
 
+class NoConflict(MirrorError):
+    """Error: the user wants to settle a conflict at a path that has none."""
+
+
 def conflict_error(paths: Collection[str]) -> MirrorConflict:
     """Return the error that `tk sync` and `tk ready --sync` end with."""
     names = sorted(paths)
@@ -196,10 +200,10 @@ def paths_under(paths: Iterable[str], wanted: Sequence[str]) -> set[str]:
 
 
 def select_conflicts(conflicts: Collection[str], wanted: Sequence[str]) -> set[str]:
-    """Return the conflicts at or below `wanted`. Raises MirrorError for a path without one."""
+    """Return the conflicts at or below `wanted`. Raises NoConflict for a path without one."""
     for one in wanted:
         if not paths_under(conflicts, [one]):
-            raise MirrorError(
+            raise NoConflict(
                 f"{name_paths([one or '.'])} is in no conflict",
                 cause="it is not mirrored, or is on the cluster as tk put it there",
                 hint="`tk status` lists the conflicts",

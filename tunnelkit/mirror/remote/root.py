@@ -73,7 +73,7 @@ exit 0
 """
 
 
-_FIND_OWNER = rf"""
+FIND_OWNER = rf"""
 beside=${{1%/*}}/.${{1##*/}}.tk-owner
 if [ -e "$beside" ]; then file=$beside
 elif [ -e "$1/{OWNER_FILE}" ] || [ ! -w "${{1%/*}}/" ]; then file=$1/{OWNER_FILE}
@@ -107,7 +107,7 @@ other() {{
 # For its user alone: it names the laptop and a path there. Another user who is refused learns whose
 # it is from the file's owner.
 _CLAIM = (
-    _FIND_OWNER
+    FIND_OWNER
     + _FIND_NESTED
     + r"""
 nested "$1" "$3" && exit 0
@@ -132,12 +132,16 @@ printf '%s\0' "$state" "$file" "$owner"
 _RELEASE = 'case $(head -c 4096 -- "$1") in *"$2"*) rm -f -- "$1" ;; esac\n'
 # Not what somebody else mirrors into by now; and a claim may come in this very moment.
 _UNMAKE = (
-    _FIND_OWNER
+    FIND_OWNER
     + r"""
 [ ! -e "$file" ] && rmdir -- "$1" 2>/dev/null || exit 0
 [ ! -e "$file" ] || (umask 077; mkdir -p -- "$1")
 """
 )
+
+
+class RootUnusable(MirrorError):
+    """Error: the remote root can't be made, or can't be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +246,7 @@ async def prepare(remote: RemoteHost, remote_dir: str, *, guarded: bool = False)
         [plain],
         what=f"the remote directory {remote_dir} can't be used",
         hint="name one that you can write to in [mirror] remote of tunnelkit.toml",
+        error=RootUnusable,
     )
     root, real, home, home_real, new, *has = [os.fsdecode(item) for item in done.items]
     below = real.rstrip("/") + "/"
@@ -292,6 +297,7 @@ async def claim(
         [real, owner.dump(), owner.id, "taken" if take_over else "refused"],
         what=f"can't record who mirrors into {real}",
         hint="its directory, or the one above it, must be yours to write",
+        error=RootUnusable,
     )
     state, file, *more = [os.fsdecode(item) for item in done.items]
     if state == "nested":

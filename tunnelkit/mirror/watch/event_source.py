@@ -48,6 +48,70 @@ class Events(Protocol):
         ...
 
 
+class Source(Protocol):
+    """A source as its watcher uses it: see the methods of EventSource."""
+
+    problem: str | None
+
+    async def begin(self) -> None:
+        """Start to watch."""
+
+    async def end(self) -> None:
+        """Stop."""
+
+    async def restart(self) -> None:
+        """End, and begin again."""
+
+    def alive(self) -> bool:
+        """Return True if events arrive."""
+        ...
+
+    @property
+    def is_late(self) -> bool:
+        """True if events come through threads."""
+        ...
+
+    @property
+    def is_behind(self) -> bool:
+        """True if it is in the middle of handing out events."""
+        ...
+
+    def widen(self, directories: Iterable[str]) -> list[str]:
+        """Watch these absolute paths, too."""
+        ...
+
+    def limits_changed(self) -> bool:
+        """Return True if the system's limits were changed since the start."""
+        ...
+
+    async def missing(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Run `blind`, without directories that were only too new."""
+        ...
+
+    async def blind(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Return the directories that have no watch now."""
+        ...
+
+    async def despair(self, missing: tuple[str, ...]) -> None:
+        """Find out why these have no watch."""
+
+
+class MakeSource(Protocol):
+    """Makes a source; the parameters are those of EventSource."""
+
+    def __call__(
+        self,
+        root: str,
+        handler: FileSystemEventHandler,
+        kinds: list[type[FileSystemEvent]],
+        wanted: Callable[[str], bool],
+        on_loss: Callable[[], None],
+        /,
+    ) -> Source:
+        """Return a source that has not begun."""
+        ...
+
+
 class EventSource:
     """Owns the source. `problem` says why events can't be relied on, or is None.
 
@@ -96,6 +160,11 @@ class EventSource:
         source, self._source = self._source, None
         if source is not None:
             await source.end()
+
+    async def restart(self) -> None:
+        """End, and begin again."""
+        await self.end()
+        await self.begin()
 
     def alive(self) -> bool:
         """Return True if events arrive."""

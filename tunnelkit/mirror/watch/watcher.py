@@ -21,7 +21,7 @@ from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from tunnelkit.mirror.watch import cookie
 from tunnelkit.mirror.watch.coalescer import DirtyPaths, EventCoalescer, EventKind
 from tunnelkit.mirror.watch.event_kinds import CHANGES, KINDS, MOVES, is_whole, str_of
-from tunnelkit.mirror.watch.event_source import Complaints, EventSource, identity
+from tunnelkit.mirror.watch.event_source import Complaints, EventSource, MakeSource, identity
 from tunnelkit.mirror.watch.git_activity import GitActivity
 from tunnelkit.mirror.watch.suspend_detector import SuspendDetector
 
@@ -42,6 +42,7 @@ class Watcher(FileSystemEventHandler):
         ignore.
     wanted: the same for a directory and everything in it.
     known: returns True if the last scan found a file at that relative path.
+    source: makes the source of events.
 
     `wake` is called in the loop at the first event of a burst. The caller must then clear what
     `wake` has set, call `settle` and `take`, and scan; in this order nothing is lost.
@@ -55,6 +56,7 @@ class Watcher(FileSystemEventHandler):
         interesting: Callable[[str], bool],
         wanted: Callable[[str], bool] = lambda path: True,
         known: Callable[[str], bool] = lambda path: False,
+        source: MakeSource = EventSource,
     ) -> None:
         self._root = root
         self._prefix = root.rstrip("/") + "/"
@@ -63,7 +65,7 @@ class Watcher(FileSystemEventHandler):
         self._known = known
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
-        self._observation = EventSource(root, self, KINDS, wanted, self._overflow)
+        self._observation = source(root, self, KINDS, wanted, self._overflow)
         self._complaints = Complaints(self._overflow)
         #: True while `settle` waits for `_whole`
         self._resting = False
@@ -387,8 +389,7 @@ class Watcher(FileSystemEventHandler):
     async def _begin_anew(self) -> None:
         self._anew = True
         try:
-            await self._observation.end()
-            await self._observation.begin()
+            await self._observation.restart()
             # Before events count again: changes in between had no event.
             self._everything("restart")
         finally:

@@ -109,6 +109,8 @@ class PeerAgents:
         self._start_there = start
         self._first = ""
         self._peers: dict[str, _Peer] = {}
+        #: Called with a node whose agent came, went, or lost its link.
+        self.changed: Callable[[str], None] = lambda node: None
         self._dropping: set[asyncio.Task[None]] = set()
 
     def allocated(self, nodes: Sequence[str]) -> None:
@@ -129,6 +131,13 @@ class PeerAgents:
         for peer in known.values():
             if self._peers.get(peer.node) is not peer:
                 start(self._dropping, self._drop(peer))
+
+    def forget(self, node: str) -> None:
+        """Let go of the agent on a node that is gone; its name is another node's by now."""
+        peer = self._peers.get(node)
+        if peer is not None:
+            self._peers[node] = _Peer(node, peer.place, self._debuggee)
+            start(self._dropping, self._drop(peer))
 
     @property
     def nodes(self) -> list[str]:
@@ -156,6 +165,17 @@ class PeerAgents:
         """
         peer = await self._connected(node)
         return None if peer is None else peer.agent()
+
+    def current(self, node: str) -> AgentClient | None:
+        """Return the client of the agent on another node, as it is now; None without one."""
+        peer = self._peers.get(node)
+        return None if peer is None else peer.client
+
+    def execs_if_up(self, node: str) -> ExecStreams | None:
+        """Return the ExecStreams of another node; None while its agent can't be reached."""
+        peer = self._peers.get(node)
+        is_up = peer is not None and peer.client is not None and peer.client.is_up
+        return peer.execs if peer is not None and is_up else None
 
     async def loops(self, node: str) -> PeerLoops | None:
         """Return the agent on `node` for its debug loops, or None if it is the first node.
@@ -221,7 +241,7 @@ class PeerAgents:
                 lambda: self._dial(peer.node, name),
                 on_channel=peer.opened,
                 notices={},
-                on_link=lambda up, why, error: self._on_link(up),
+                on_link=lambda up, why, error: self._linked(peer.node, up),
                 repair=self._repair,
             )
             await client.connect_patiently(_never)
@@ -230,6 +250,11 @@ class PeerAgents:
                 peer.pid = (await INFO.ask(client, {}))["pid"]
             peer.client = client
             peer.life = asyncio.create_task(self._mind(peer, client))
+            self.changed(peer.node)
+
+    def _linked(self, node: str, up: bool) -> None:
+        self._on_link(up)
+        self.changed(node)
 
     async def _end(self, peer: _Peer) -> None:
         await self._connect(peer)
@@ -241,6 +266,7 @@ class PeerAgents:
         with contextlib.suppress(TunnelkitError):
             await client.run()
         peer.client = None
+        self.changed(peer.node)
         await client.close("it is gone")
 
     async def _drop(self, peer: _Peer) -> None:

@@ -49,6 +49,11 @@ class Allocated:
         return next((one for one in status.lost if one.instance == instance), None)
 
     @property
+    def others(self) -> dict[str, str]:
+        """The nodes but the first, in order, and which node of its name each is."""
+        return {one: self.instances.get(one, "") for one in self.nodes[1:]}
+
+    @property
     def route(self) -> str | None:
         """The route to the agent (routes.py); None before the first stream, or without a job."""
         return None

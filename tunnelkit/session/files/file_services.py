@@ -23,6 +23,7 @@ from tunnelkit.session.files.file_agents import FileAgents
 from tunnelkit.session.files.mirror_json import Sending, Tell
 from tunnelkit.session.files.mirror_set import MirrorSet, named
 from tunnelkit.session.files.mounted_paths import check_outside
+from tunnelkit.session.files.pods import Pods
 from tunnelkit.session.files.remote_host import LinkRemoteHost
 from tunnelkit.session.files.source_map import SourceRoot, place_of
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
@@ -47,7 +48,7 @@ class SessionFiles:
     agent: returns the node's agent, None while there is none. dial: opens a stream to
     `agent files` on the login host. may_write: returns once the cluster is known to be usable.
     landed: called with some paths of each batch that has arrived. repair: see AgentClient.
-    by_agent: see LinkRemoteHost.
+    by_agent: see LinkRemoteHost. pods: where each node has a disk of its own.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class SessionFiles:
         landed: Callable[[Sequence[str]], None],
         repair: Callable[[], Awaitable[None]] | None = None,
         by_agent: Callable[[], ExecStreams | None] = lambda: None,
+        pods: Pods | None = None,
     ) -> None:
         settings, remote = launch.settings, LinkRemoteHost(link, node, by_agent)
         self._destination = remote.destination
@@ -87,7 +89,7 @@ class SessionFiles:
         self.file_agent, self.file_agent_soon = self._hosts.current, self._hosts.soon
         self.node_changed = self._hosts.node_changed
         self.mirrors: MirrorSet | None = None
-        if settings.mirror.enabled:
+        if settings.mirror.enabled and pods is None:
             self.mirrors = MirrorSet(
                 settings.mirror_specs(),
                 remote,
@@ -95,9 +97,32 @@ class SessionFiles:
                 state_dir=paths.mirror_state,
                 take_over=launch.take_over,
             )
+        elif settings.mirror.enabled and pods is not None:
+            self.mirrors = self._in_all_pods(pods, launch, paths, remote)
         self.mounts = Mounts(
             remote, state_dir=state_root(), owner=paths.id, say=say, changed=changed
         )
+
+    def _in_all_pods(
+        self, pods: Pods, launch: LaunchSpec, paths: SessionPaths, remote: LinkRemoteHost
+    ) -> MirrorSet:
+        # Sessions by ssh need none of it.
+        from tunnelkit.mirror.watch.shared_source import SharedWatches
+        from tunnelkit.session.files.pod_files import PodFiles
+        from tunnelkit.session.files.pods import PodWays
+
+        ways = PodWays(
+            self._link,
+            launch.settings.mirror_specs(),
+            paths.mirror_state,
+            take_over=launch.take_over,
+            prepared=self.may_write,
+            changed=self._changed,
+            tell=self._tell,
+            warn=lambda text: self.mirror_warns("", text),
+            watch=SharedWatches().watch,
+        )
+        return PodFiles(remote, self, pods, ways)
 
     # -- the way up -------------------------------------------------------
 
@@ -178,6 +203,16 @@ class SessionFiles:
         Call `start` once it is there."""
         if self.mirrors is not None:
             await self.mirrors.stop()
+
+    def follow_pods(self) -> None:
+        """Take the session's pods as they are now; the first one stays."""
+        if self.mirrors is not None:
+            self.mirrors.follow()
+
+    async def leave_pods(self) -> None:
+        """End the mirrors in all pods but the first, while their agents are there."""
+        if self.mirrors is not None:
+            await self.mirrors.stop_others()
 
     async def resync(self) -> None:
         """Resync the mirrors after the link has come back; failures are retried and shown."""

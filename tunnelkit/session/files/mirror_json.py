@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tunnelkit.mirror.api import MirrorStatus, PassRecord
 from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.mirror.progress import ProgressInfo
+from tunnelkit.model import MirrorSpec
 from tunnelkit.session.runtime.status import MirrorInfo, MirrorStateInfo
 from tunnelkit.text_format import human_bytes
 
@@ -29,11 +30,12 @@ Tell = Callable[["MirrorEvent"], None]
 Sending = Callable[["ProgressInfo | Mapping[str, object]"], None]
 
 
-def describe(mirror: Mirror) -> MirrorInfo:
+def describe(mirror: Mirror, node: str | None = None) -> MirrorInfo:
     """Return one mirror for `tk status --json`."""
     status, progress = mirror.status(), mirror.progress()
     return {
         "root": mirror.spec.name,
+        "node": node,
         **_state(status),
         "local": mirror.local_root,
         "remote": mirror.remote_root,
@@ -57,16 +59,33 @@ def _state(status: MirrorStatus) -> MirrorStateInfo:
     }
 
 
-def state_event(root: str, status: MirrorStatus) -> MirrorStateEvent:
+def without_mirror(
+    spec: MirrorSpec, status: MirrorStatus, node: str, *, local: str, remote: str
+) -> MirrorInfo:
+    """Return a root in a pod that has no mirror of its own, or none yet."""
+    return {
+        "root": spec.name,
+        "node": node,
+        **_state(status),
+        "local": local,
+        "remote": remote,
+        "watching": False,
+        "warnings": [],
+        "progress": None,
+    }
+
+
+def state_event(root: str, status: MirrorStatus, node: str | None = None) -> MirrorStateEvent:
     """Return the event of a mirror's new state."""
-    return {"event": "state", "root": root, "time": time.time(), **_state(status)}
+    return {"event": "state", "root": root, "node": node, "time": time.time(), **_state(status)}
 
 
-def batch_event(root: str, batch: PassRecord) -> MirrorBatchEvent:
+def batch_event(root: str, batch: PassRecord, node: str | None = None) -> MirrorBatchEvent:
     """Return the event of a pass that changed something on the cluster."""
     return {
         "event": "batch",
         "root": root,
+        "node": node,
         "time": batch.at,
         "files": batch.files,
         "bytes": batch.bytes,

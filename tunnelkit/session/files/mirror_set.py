@@ -9,8 +9,9 @@ import posixpath
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.mirror.api import MirrorHost, MirrorState, MirrorStatus, SyncReport
@@ -19,9 +20,15 @@ from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.pull import OnProgress, PullReport
 from tunnelkit.mirror.remote.nesting import check_apart
+from tunnelkit.mirror.watch.watcher import Watcher
 from tunnelkit.model import MirrorSpec
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.remote_script import RemoteHost
+from tunnelkit.session.files import mirror_json
+from tunnelkit.session.runtime.status import MirrorInfo
+
+if TYPE_CHECKING:
+    from tunnelkit.mirror.watch.shared_source import MakeWatch
 
 T = TypeVar("T")
 
@@ -53,11 +60,11 @@ class MirrorSet:
         *,
         state_dir: Path,
         take_over: bool = False,
+        watch: MakeWatch = Watcher,
     ) -> None:
         self._remote = remote
-        self.all = tuple(
-            Mirror(spec, remote, host, state_dir=state_dir, take_over=take_over) for spec in specs
-        )
+        how = partial(Mirror, state_dir=state_dir, take_over=take_over, watch=watch)
+        self.all = tuple(how(spec, remote, host) for spec in specs)
 
     @property
     def project(self) -> Mirror:
@@ -76,7 +83,7 @@ class MirrorSet:
                 await mirror.look()
             except TunnelkitError as error:
                 await self.stop()
-                raise _named_error(mirror, error) from None
+                raise named_error(mirror.spec.name, error) from None
 
     async def start(self) -> None:
         """Start all; after an error none runs. Raises as `Mirror.start`."""
@@ -96,6 +103,12 @@ class MirrorSet:
         for result in await asyncio.gather(*stops, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result
+
+    def follow(self) -> None:
+        """Take the session's pods as they are now: see `PodFiles`."""
+
+    async def stop_others(self) -> None:
+        """End the mirrors in all pods but the first: see `PodFiles`."""
 
     # -- all of them ------------------------------------------------------
 
@@ -121,6 +134,10 @@ class MirrorSet:
     def by_state(self) -> list[Mirror]:
         """Return all mirrors, the worst state first."""
         return sorted(self.all, key=lambda mirror: _WORST.index(mirror.status().state))
+
+    def describe(self) -> list[MirrorInfo]:
+        """Return all mirrors for `tk status --json`, the worst state first."""
+        return worst_first([mirror_json.describe(mirror) for mirror in self.all])
 
     def progress(self) -> Progress | None:
         """Return all big transfers under way as one progress."""
@@ -261,14 +278,21 @@ async def _told(mirror: Mirror, work: Awaitable[T]) -> T:
     except TunnelkitError as error:
         if not mirror.spec.name:
             raise
-        raise _named_error(mirror, error) from None
+        raise named_error(mirror.spec.name, error) from None
 
 
-def _named_error(mirror: Mirror, error: TunnelkitError) -> TunnelkitError:
-    named_error = copy.copy(error)
-    named_error.message = named(mirror.spec.name, error.message)
-    named_error.args = (named_error.message,)
-    return named_error
+def named_error(name: str, error: TunnelkitError) -> TunnelkitError:
+    """Return a copy of an error that begins with a name."""
+    copied = copy.copy(error)
+    copied.message = named(name, error.message)
+    copied.args = (copied.message,)
+    return copied
+
+
+def worst_first(found: list[MirrorInfo]) -> list[MirrorInfo]:
+    """Return mirrors sorted by their state, the worst first."""
+    order = [state.value for state in _WORST]
+    return sorted(found, key=lambda one: order.index(one["state"]))
 
 
 def _below(mirror: Mirror, path: str) -> str:

@@ -32,7 +32,7 @@ def status_of(session: Session, *, closing: bool) -> SessionStatus:
         "route": cluster.allocated.route,
         "agent": session.agents.info or None,
         "mirror": mirror_json.describe(mirrors.project) if mirrors is not None else None,
-        "mirrors": [mirror_json.describe(one) for one in mirrors.by_state()] if mirrors else [],
+        "mirrors": mirrors.describe() if mirrors is not None else [],
         "debug_port": session.editor_port.port,
         "loops": [loop.loop.describe() for loop in session.loops.all()],
         "forwards": session.forwards.list(),

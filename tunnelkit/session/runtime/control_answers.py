@@ -240,10 +240,11 @@ Progress = ProgressInfo | Mapping[str, object]
 
 
 class MirrorStateEvent(MirrorStateInfo):
-    """A mirror entered a state. root: as in `MirrorInfo`. time: Unix time."""
+    """A mirror entered a state. root, node: as in `MirrorInfo`. time: Unix time."""
 
     event: Literal["state"]
     root: str
+    node: str | None
     time: float
 
 
@@ -252,6 +253,7 @@ class MirrorBatchEvent(TypedDict):
 
     event: Literal["batch"]
     root: str
+    node: str | None
     time: float
     files: int
     bytes: int

@@ -46,7 +46,12 @@ OF_SCHEDULER = {
         "tunnelkit.scheduler.slurm.inspect.inspector",
         "tunnelkit.scheduler.slurm.script_options",
     ),
-    "kubernetes": ("tunnelkit.session.job.pod_diagnosis",),
+    "kubernetes": (
+        "tunnelkit.mirror.watch.shared_source",
+        "tunnelkit.session.files.pod_files",
+        "tunnelkit.session.files.pod_mirrors",
+        "tunnelkit.session.job.pod_diagnosis",
+    ),
     "pbs": _PBS,
     "torque": _PBS,
 }

@@ -57,9 +57,13 @@ class MirrorStateInfo(TypedDict):
 
 
 class MirrorInfo(MirrorStateInfo):
-    """One mirror. root: its name in the configuration, "" for the project's own directory."""
+    """One mirror. root: its name in the configuration, "" for the project's own directory.
+
+    node: the pod that has these files; None for the first one, and where nodes share them.
+    """
 
     root: str
+    node: str | None
     local: str
     remote: str
     watching: bool

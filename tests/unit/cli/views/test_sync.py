@@ -118,3 +118,19 @@ def test_status_has_a_line_for_each_root() -> None:
         "mirror   in sync; 12 files (3.4 kB) -> /far/own",
     ]
     assert not [one for one in lines(status | {"mirror": None, "mirrors": []}) if "mirror" in one]
+
+
+def test_status_counts_the_pods_that_have_the_same_and_names_the_others() -> None:
+    own = {**MIRROR, "root": "", "node": None, "remote": "/far/own", "warnings": []}
+    status: dict[str, Any] = {"state": "ready", "detail": "", "project": "/p", "login": "login"}
+    status |= {"job": None, "agent": None, "loops": [], "forwards": [], "debug_port": 1}
+    stale = {**own, "node": "w-3", "state": "stale", "text": "stale since 10:00:00: full"}
+    others = [{**own, "node": f"w-{number}"} for number in (1, 2)]
+    shown = lines(status | {"mirror": own, "mirrors": [stale, own, *others]})
+    assert [one for one in shown if one.startswith("mirror")] == [
+        "mirror   w-3: stale since 10:00:00: full; 12 files (3.4 kB) -> /far/own",
+        "mirror   in sync; 12 files (3.4 kB) -> /far/own, the same in 2 more pods",
+    ]
+    view = BatchView(as_json=False)
+    event = state("stale", "stale: full", root="", node="w-3")
+    assert (view.line(event) or "")[10:] == "w-3:  stale: full; 2 files (9 B) there"
