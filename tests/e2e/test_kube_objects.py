@@ -74,7 +74,8 @@ async def test_a_job_of_two_pods_from_its_manifest(cluster: StandIn, project: Ku
     assert f"/pods/{pods[1]}/" in other.out
 
     project.pod_dir = cluster.root / "pods" / pods[0]
-    terminal = await project.loop()
+    terminal = await project.loop("--rank", "0")
+    assert "starting in 2 pods" in terminal.text
     await project.ready()
     editor, thread, frame = await project.f5_to_stop(STOP)
     await editor.request("setBreakpoints", source=frame["source"], breakpoints=[])

@@ -184,7 +184,8 @@ def hold(order: Dict[str, object]) -> int:
     if not is_whole(path, int(str(order["size"])), str(order["digest"])):
         print("tunnelkit: nobody has come; is `tk up` still there?", file=sys.stderr)
         return NO_ZIP
-    os.environ.update(environment(base, dict(os.environ)), **{NODE: socket.gethostname()})
+    os.environ.setdefault(NODE, socket.gethostname())
+    os.environ.update(environment(base, dict(os.environ)))
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     return _become(path, ["serve", str(order["name"])])
 

@@ -73,7 +73,8 @@ class Pod:
         env = {"PATH": path, "HOME": home, "TMPDIR": str(self.root / "tmp"), "LANG": "C.UTF-8"}
         given = self.container.get("env")
         for one in given if isinstance(given, list) else ():
-            env[str(one.get("name"))] = str(one.get("value", ""))
+            named = "metadata.name" in str(one.get("valueFrom"))
+            env[str(one.get("name"))] = self.name if named else str(one.get("value", ""))
         # In place of the mounts that a real pod has.
         env["TK_DIR"] = str(self.root / "tk")
         env["HOSTNAME"] = self.name

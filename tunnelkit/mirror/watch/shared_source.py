@@ -124,6 +124,7 @@ class SourceShare:
 
     @problem.setter
     def problem(self, problem: str | None) -> None:
+        """See EventSource."""
         if self._real is not None:
             self._real.problem = problem
 

@@ -13,7 +13,7 @@ from tunnelkit.errors import UsageError
 from tunnelkit.model import ResourceRequest
 from tunnelkit.scheduler.kube.members import field, text
 from tunnelkit.scheduler.kube.object_kinds import KINDS, ObjectKind
-from tunnelkit.scheduler.kube.pod_spec import MADE, PLACE, new_metadata
+from tunnelkit.scheduler.kube.pod_spec import MADE, PLACE, new_metadata, own_variables
 
 _VERSION = re.compile(r"v[0-9]{1,3}((alpha|beta)[0-9]{1,3})?")
 _NEEDS_SHELL = re.compile(r"[^\w\s./:=,@%+'\"-]|\n.*\S|^\w+=")
@@ -147,8 +147,8 @@ def _hold(template: dict[str, object], name: str | None, command: Sequence[str])
     for key in ("args", *_PROBES):
         container.pop(key, None)
     container["command"] = list(command)
-    directory: object = {"name": "TK_DIR", "value": f"{PLACE}/agent"}
-    container["env"] = [*_but(container.get("env"), "TK_DIR"), directory]
+    kept = _but(_but(container.get("env"), "TK_DIR"), "TK_NODE")
+    container["env"] = [*kept, *own_variables()]
     mount: object = {"name": _VOLUME, "mountPath": PLACE}
     container["volumeMounts"] = [*_but(container.get("volumeMounts"), _VOLUME), mount]
     spec = _within(template, "spec")

@@ -96,6 +96,16 @@ def session_label(job_name: str) -> str:
     return re.sub(r"[^a-z0-9-]+", "-", job_name.lower()).strip("-")[:50] or "tk"
 
 
+def own_variables() -> list[object]:
+    """Return tk's variables of a container: its place, and the pod's name; a host name is shorter,
+    or another."""
+    named = {"fieldRef": {"fieldPath": "metadata.name"}}
+    return [
+        {"name": "TK_DIR", "value": f"{PLACE}/agent"},
+        {"name": "TK_NODE", "valueFrom": named},
+    ]
+
+
 def quantity(mem: str) -> str:
     """Return memory as the API writes it: 16G, as a scheduler means it, is 16Gi."""
     found = _MEM.fullmatch(mem.strip())
@@ -113,7 +123,7 @@ def _pod_spec(
         "image": template.image,
         "command": list(command),
         "workingDir": PLACE,
-        "env": [{"name": "TK_DIR", "value": f"{PLACE}/agent"}, {"name": "HOME", "value": PLACE}],
+        "env": [*own_variables(), {"name": "HOME", "value": PLACE}],
         "resources": _resources(request, template),
         "volumeMounts": [
             {"name": "tk", "mountPath": PLACE},

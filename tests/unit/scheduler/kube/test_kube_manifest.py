@@ -129,7 +129,10 @@ def test_what_the_user_wrote_stays_but_for_what_would_end_a_container_that_waits
     mine = {"name": "data", "mountPath": "/data"}
     written = container(
         livenessProbe={}, readinessProbe={}, startupProbe={}, lifecycle={},
-        env=[{"name": "LR", "value": "1"}, {"name": "TK_DIR", "value": "/mine"}],
+        env=[
+            {"name": "LR", "value": "1"}, {"name": "TK_DIR", "value": "/mine"},
+            {"name": "TK_NODE", "value": "mine"},
+        ],
         volumeMounts=[mine], resources={"limits": {"nvidia.com/gpu": "8"}},
     )  # fmt: skip
     one = template(container("proxy", livenessProbe={"a": 1}), written)
@@ -146,6 +149,7 @@ def test_what_the_user_wrote_stays_but_for_what_would_end_a_container_that_waits
     assert main["volumeMounts"] == [mine, place]
     assert main["env"] == [
         {"name": "LR", "value": "1"}, {"name": "TK_DIR", "value": "/tk/agent"},
+        {"name": "TK_NODE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
     ]  # fmt: skip
     assert spec["volumes"] == [{"name": "tunnelkit", "emptyDir": {}}]
 
