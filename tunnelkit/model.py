@@ -197,7 +197,9 @@ class JobStatus:
     start_estimate: the scheduler's own text, times without zone. ending: the job's processes
     are being ended, and its native state is not the last one. instances: of `nodes`, in their
     order, where nodes are replaced; else empty. addresses: of `nodes`, where the scheduler knows
-    them; else empty. lost: nodes that the job had, oldest first.
+    them; else empty. risks: of `nodes`, why a
+    breakpoint may end what runs there by itself; "" for nothing. lost: nodes that the job had,
+    oldest first.
     """
 
     job_id: str
@@ -211,6 +213,7 @@ class JobStatus:
     ending: bool = False
     instances: tuple[str, ...] = ()
     addresses: tuple[str, ...] = ()
+    risks: tuple[str, ...] = ()
     lost: tuple[LostNode, ...] = ()
 
 

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,8 @@ async def in_pods(pods: StandIn, tmp_path: Path) -> AsyncIterator[KubeProject]:
     for rank, pod in enumerate(("fit-0", "fit-1", "other-0")):
         env = {"RANK": str(rank % 2), "WORLD_SIZE": "2"}
         app = pod.partition("-")[0]
-        pods.make_pod(pod, command=command, env=env, app=app)
+        limits: dict[str, Any] = {"probe": {"httpGet": {"port": 80}}, "deadline_s": 3600}
+        pods.make_pod(pod, command=command, env=env, **limits, app=app)
     async with made_project(lambda base: KubeProject(pods, base, remote=str(tmp_path))) as made:
         made.write("spin.py", SPIN)
         yield made
@@ -54,8 +56,8 @@ async def in_pods(pods: StandIn, tmp_path: Path) -> AsyncIterator[KubeProject]:
         pods.ask("DELETE", f"/api/v1/namespaces/{pods.namespace}/pods/{pod}")
 
 
-async def seen_and_entered(project: Project, rank: int, node: str) -> None:
-    """`tk ranks` shows them, `tk attach` and F5 enter one, and it runs on."""
+async def seen_and_entered(project: Project, rank: int, node: str) -> Any:
+    """`tk ranks` shows them, `tk attach` and F5 enter one, and it runs on. The answer of attach."""
     title = r"^2 ranks on 2 nodes . python spin.py . no debugger"
     while not re.search(title, (shown := (await project.tk("ranks", code=None)).out)):
         assert " ranks " not in shown, shown
@@ -69,6 +71,7 @@ async def seen_and_entered(project: Project, rank: int, node: str) -> None:
     assert re.search(r"spin.py:\d+ <module> +stopped by the debugger", stopped), stopped
     await editor.request("disconnect", terminateDebuggee=False)
     await editor.drop()
+    return attached
 
 
 async def at_login(project: Project, command: str) -> str:
@@ -77,7 +80,9 @@ async def at_login(project: Project, command: str) -> str:
 
 async def test_pods_that_train_already(in_pods: KubeProject) -> None:
     await in_pods.up("-l", "app=fit")
-    await seen_and_entered(in_pods, 1, "fit-1")
+    attached = await seen_and_entered(in_pods, 1, "fit-1")
+    assert "livenessProbe (HTTP) may fail at a breakpoint" in attached["risk"]
+    assert 3000 < (await in_pods.status())["job"]["time_left_s"] <= 3600
     await in_pods.tk("down")
     api = f"/api/v1/namespaces/{in_pods.cluster.namespace}/pods/fit-1"
     assert in_pods.cluster.ask("GET", api)["status"]["phase"] == "Running"

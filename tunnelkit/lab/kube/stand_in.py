@@ -81,19 +81,26 @@ class StandIn:
         owner: tuple[str, str] | None = None,
         command: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
+        probe: Json | None = None,
+        deadline_s: int | None = None,
         **labels: str,
     ) -> Path:
         """Make a pod that sleeps, or runs a command; return its directory.
 
-        owner: kind and name."""
+        owner: kind and name. probe: a livenessProbe, which nobody asks."""
         owners = [] if owner is None else [{"kind": owner[0], "name": owner[1]}]
         container: Json = {"name": "main", "image": image}
         if command:
             container["command"] = list(command)
         container["env"] = [{"name": key, "value": value} for key, value in (env or {}).items()]
+        if probe is not None:
+            container["livenessProbe"] = probe
+        spec: Json = {"containers": [container]}
+        if deadline_s is not None:
+            spec["activeDeadlineSeconds"] = deadline_s
         pod: Json = {
             "metadata": {"name": name, "labels": labels, "ownerReferences": owners},
-            "spec": {"containers": [container]},
+            "spec": spec,
         }
         self.ask("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
         return self.root / "pods" / name

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -21,6 +22,7 @@ from tunnelkit.scheduler.inspector import JobInspector
 from tunnelkit.scheduler.kube.manifest import Manifest
 from tunnelkit.scheduler.kube.members import Pod, name_of, parse_choice, text
 from tunnelkit.scheduler.kube.object_kinds import POD, ObjectKind, kind_of
+from tunnelkit.scheduler.kube.pod_limits import pause_risk, time_left_s
 from tunnelkit.scheduler.kube.pod_spec import MADE, SESSION_LABEL, PodTemplate, session_label
 from tunnelkit.scheduler.kube.replaced import RunningPods, instance_of, restarted
 from tunnelkit.scheduler.kube.words import PodState, judge, line, refused
@@ -48,7 +50,9 @@ class Kubernetes:
         container: str | None = None,
         template: PodTemplate | Manifest | None = None,
         refusal: UsageError | None = None,
+        now: Callable[[], float] = time.time,
     ) -> None:
+        self._now = now
         self._namespace = namespace
         self._container = container
         self._template = template
@@ -248,14 +252,16 @@ class Kubernetes:
         if running:
             names = tuple(name_of(pod) for pod in running)
             which = tuple(instance_of(pod, self._container) for pod in running)
-            where = tuple(text(pod, "status", "podIP") for pod in running)
+            limits = (time_left_s(pod, self._now()) for pod in running)
             return JobStatus(
                 job_id,
                 JobState.RUNNING,
                 "Running",
                 nodes=names,
+                time_left_s=min((one for one in limits if one is not None), default=None),
                 instances=which,
-                addresses=where,
+                addresses=tuple(text(pod, "status", "podIP") for pod in running),
+                risks=tuple(pause_risk(pod, self._container) for pod in running),
             )
         order = (JobState.PENDING, JobState.UNKNOWN, JobState.ENDED)
         pod, state = min(members, key=lambda one: order.index(one[1].state))

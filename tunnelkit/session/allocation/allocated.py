@@ -36,6 +36,8 @@ class Allocated:
         self.instances: dict[str, str] = {}
         #: The nodes' addresses for one another, where the scheduler knows them.
         self.addresses: dict[str, str] = {}
+        #: Why a breakpoint may end what a node runs by itself.
+        self.risks: dict[str, str] = {}
         #: tk's directory on each node that has one of its own, once its agent was reached.
         self.bases: dict[str, str] = {}
         #: The same as it was at first. One that came later may be in the place of a lost one.
@@ -85,12 +87,16 @@ class Allocated:
         if self.ended is not None:
             raise AgentGone("the allocation is over", cause=self.ended)
 
+    def _about(self, status: JobStatus) -> None:
+        self.addresses = addresses_in(status)
+        self.risks = dict(zip(status.nodes, status.risks, strict=False))
+
     def now_has(self, status: JobStatus) -> None:
         """Take the nodes that the job has now; the first one stays."""
         there = dict(zip(status.nodes, status.instances, strict=True))
         if self.node is not None and there.get(self.node) == self.instances.get(self.node):
             self.instances = there
-            self.addresses = addresses_in(status)
+            self._about(status)
             self.nodes = (self.node, *(one for one in status.nodes if one != self.node))
 
 
@@ -115,7 +121,7 @@ class AllocatedJob(Allocated):
         super().__init__(setup, nodes)
         self.instances = dict(zip(status.nodes, status.instances, strict=False))
         self.had = self.instances
-        self.addresses = addresses_in(status)
+        self._about(status)
         self.job_id, self.time_left_s = status.job_id, status.time_left_s
         self._job = job
         self._record = record

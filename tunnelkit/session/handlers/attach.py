@@ -12,7 +12,7 @@ from tunnelkit.debug.ranks.roster import Roster, RosterEntry
 from tunnelkit.debug.ranks.sample import RankState
 from tunnelkit.errors import DebugError, TunnelkitError
 from tunnelkit.local_ports import is_free
-from tunnelkit.messages.agent_calls import EXEC_PROBE, PythonInfo
+from tunnelkit.messages.agent_calls import EXEC_PROBE, JOBS_OWN, PythonInfo
 from tunnelkit.session.debugging.debugpy_upload import upload_debugpy
 from tunnelkit.session.debugging.rank_processes import newest_run, rank_processes
 from tunnelkit.session.handlers.interrupt import chosen_ranks
@@ -74,7 +74,8 @@ async def _attach_to(session: Session, process: PythonInfo, port: int | None) ->
     """Attach to a process, or say that it is attached already. Raises TunnelkitError."""
     running = _attachment(session, process)
     if running is not None:
-        return _answer(running, process, ready=await running.wait_attached(), again=True)
+        ready = await running.wait_attached()
+        return _answer(session, running, process, ready=ready, again=True)
     if process["why_not"]:
         what = f"process {process['pid']}"
         if process["rank"] is not None:
@@ -109,7 +110,7 @@ async def _attach_to(session: Session, process: PythonInfo, port: int | None) ->
             f"process {started.pid} on {node} could not be attached to in {_TIMEOUT_S:.0f} s",
             hint="is it stopped, or long in native code? try again",
         ) from None
-    return _answer(started, process, ready=ready, again=False)
+    return _answer(session, started, process, ready=ready, again=False)
 
 
 def _attachment(session: Session, process: PythonInfo) -> Attachment | None:
@@ -272,8 +273,9 @@ def _shown(one: PythonInfo) -> ProcessInfo:
 
 
 def _answer(
-    attachment: Attachment, process: PythonInfo, *, ready: bool, again: bool
+    session: Session, attachment: Attachment, process: PythonInfo, *, ready: bool, again: bool
 ) -> AttachedAnswer:
+    is_own = process["run"] == JOBS_OWN
     return {
         "attached": attachment.pid,
         "node": process["node"],
@@ -283,4 +285,5 @@ def _answer(
         "command": process["command"],
         "ready": ready,
         "again": again,
+        "risk": session.cluster.allocated.risks.get(process["node"], "") if is_own else "",
     }

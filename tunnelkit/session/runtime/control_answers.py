@@ -126,7 +126,9 @@ class ProcessInfo(TypedDict):
 
 @final
 class AttachedAnswer(TypedDict):
-    """attached: the pid. ready: False while it is in native code. again: it was attached before."""
+    """attached: the pid. ready: False while it is in native code. again: it was attached before.
+    risk: what may end it at a breakpoint; "" for nothing.
+    """
 
     attached: int
     node: str
@@ -136,6 +138,7 @@ class AttachedAnswer(TypedDict):
     command: list[str]
     ready: bool
     again: bool
+    risk: str
 
 
 @final

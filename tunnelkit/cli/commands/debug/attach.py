@@ -101,6 +101,8 @@ def _tell(answer: AttachedAnswer) -> None:
         say(f"{already} ({what}): press F5 (port {where})")
     else:
         say(f"the program is in native code; once it is back in Python: F5 (port {where}; {what})")
+    if answer["risk"]:
+        note(f"warning: {answer['node']}: {answer['risk']}")
 
 
 def _tell_ranks(answer: AttachedRanksAnswer) -> None:
@@ -112,6 +114,8 @@ def _tell_ranks(answer: AttachedRanksAnswer) -> None:
             how = "in native code, attached once it is back in Python"
         place = f"rank {one['rank']} · {one['node']} · pid {one['attached']}"
         say(f"{place}: {how}; F5 on port 127.0.0.1:{one['port']}")
+    for risk in dict.fromkeys(one["risk"] for one in answer["ranks"] if one["risk"]):
+        note(f"warning: {risk}")
     for failed in answer["failed"]:
         why = TunnelkitError.from_json(failed["failure"]).one_line()
         note(f"rank {failed['rank']} · {failed['node']}: {why}")
