@@ -98,7 +98,7 @@ class JointRuns:
         """Take an event of a part."""
         name = event.get("event")
         number = whole(event.get("generation", 0))
-        if part in self._lost or number is None:
+        if part in self._lost or number is None or not isinstance(name, str):
             return Outcome()
         if name == "stopped":
             return self._part_stopped(part, event)
@@ -107,7 +107,7 @@ class JointRuns:
         if number != self._front:
             return Outcome()
         if name in _FIRST_COUNTS:
-            return self._first(str(name), event)
+            return self._first(name, event)
         if name == "ended":
             return self._part_ended(part, event)
         if name in _ALWAYS:

@@ -87,6 +87,32 @@ def test_each_run_has_one_begin_and_one_end(codes: list[list[int]], random: Rand
         assert shown == sorted(shown, key=order.index)
 
 
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=4,
+)
+_NAMES = st.sampled_from(["starting", "armed", "attached", "ended", "waiting", "rank", "stopped"])
+_EVENTS = st.fixed_dictionaries(
+    {"event": _NAMES | _VALUES, "generation": st.integers(0, 4) | _VALUES},
+    optional={"code": _VALUES, "why": _VALUES, "error": _VALUES, "node": _VALUES},
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), _EVENTS), max_size=30))
+def test_a_pod_may_say_anything(said: list[tuple[int, Message]]) -> None:
+    """No run begins before each part has said that it ended the last one."""
+    runs, ended = JointRuns(NODES), {part: set[int]() for part in range(3)}
+    for part, event_of_pod in said:
+        number = event_of_pod["generation"]
+        if event_of_pod["event"] == "ended" and isinstance(number, int):
+            ended[part].add(number)
+        outcome = runs.note(part, event_of_pod)
+        if outcome.begin is not None:
+            assert all(outcome.begin - 1 in numbers for numbers in ended.values())
+        assert all(isinstance(one["event"], str) for one in outcome.events)
+
+
 def test_the_first_failure_is_the_run_s_end() -> None:
     runs = JointRuns(NODES)
     for part in range(3):
