@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from tunnelkit.session.session import Session
 
 
+#: The editor has one map of paths for all ranks.
+_ELSEWHERE = (
+    "HOME differs between the pods, and the files with it: breakpoints bind in the first pod "
+    "alone; set [mirror] remote to an absolute path"
+)
+
+
 def wants_all_pods(session: Session, stream: LoopStream) -> bool:
     """Return True if the command is to run in all pods. Raises UsageError if there are none."""
     if not session.launch.settings.cluster.is_kubernetes:
@@ -59,7 +66,7 @@ async def _prepare(
 ) -> tuple[str, ...]:
     """Check a further pod for the program, and lend it a debugpy if it has none."""
     info = await INFO.ask(part.agent, {})
-    if home and (cwd == home or cwd.startswith(home + "/")):
+    if info["home"] != home and (cwd == home or cwd.startswith(home + "/")):
         part.cwd = info["home"] + cwd[len(home) :]
     there = part.cwd or cwd
     await check_there(part.agent, part.node, command, cwd=there, here=stream.here or "")
@@ -74,4 +81,4 @@ async def _prepare(
     )
     if lent is not command:
         part.env = {"PYTHONPATH": lent.env["PYTHONPATH"]}
-    return notes
+    return (*notes, _ELSEWHERE) if part.cwd else notes
