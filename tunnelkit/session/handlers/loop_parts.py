@@ -66,7 +66,7 @@ async def _prepare(
 ) -> tuple[str, ...]:
     """Check a further pod for the program, and lend it a debugpy if it has none."""
     info = await INFO.ask(part.agent, {})
-    if info["home"] != home and (cwd == home or cwd.startswith(home + "/")):
+    if home and info["home"] != home and (cwd == home or cwd.startswith(home + "/")):
         part.cwd = info["home"] + cwd[len(home) :]
     there = part.cwd or cwd
     await check_there(part.agent, part.node, command, cwd=there, here=stream.here or "")
