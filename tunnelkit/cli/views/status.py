@@ -79,14 +79,15 @@ def lines(status: SessionStatus) -> list[str]:
 
 def _mirror_lines(mirrors: Sequence[MirrorInfo]) -> list[str]:
     """Return a line for each mirror; pods where all is as in the first one are only counted."""
-    same = Counter(one["root"] for one in mirrors if one.get("node") and one["state"] == "in_sync")
+    of_pods = (one for one in mirrors if one.get("node") and one["state"] == "in_sync")
+    same = Counter(one.get("root") for one in of_pods)
     out = []
     for mirror in mirrors:
         node = mirror.get("node")
         if node and mirror["state"] == "in_sync":
             continue
         names = [printable(name) for name in (node, mirror.get("root")) if name]
-        count = 0 if node else same[mirror["root"]]
+        count = 0 if node else same[mirror.get("root")]
         also = f", the same in {count} more pod{'s' * (count > 1)}" if count else ""
         state = ": ".join([*names, mirror_state(mirror)])
         out.append(f"mirror   {state} -> {printable(mirror['remote'])}{also}")

@@ -42,7 +42,7 @@ class Watch:
         """See which processes are there and which have ended, and whether the kernel killed one."""
         found = self._processes.look()
         dead = {key for key, one in found.items() if one.state in "ZX" and one.threads <= 1}
-        living = {key: one for key, one in found.items() if key not in dead}
+        living = {key: self._sized(key, one) for key, one in found.items() if key not in dead}
         gone = [(key, one.wait_status) for key, one in found.items() if key in dead]
         gone = [each for each in gone if each[0] not in self._zombies]
         self._zombies = dead
@@ -95,6 +95,13 @@ class Watch:
     def close(self) -> None:
         """Close what is open."""
         self._statuses.close()
+
+    def _sized(self, key: Key, process: Process) -> Process:
+        """Return a process with its memory: a killed one gives it back before it is gone."""
+        before = self._seen.get(key)
+        if process.rss_bytes or before is None:
+            return process
+        return process._replace(rss_bytes=before.rss_bytes)
 
     def _count_cpu(self, found: Mapping[Key, Process]) -> None:
         for key, one in found.items():

@@ -1,4 +1,4 @@
-"""What ends a running pod although its program lives: its deadline, and a liveness probe."""
+"""The limits that end a running pod although its program lives: its deadline, a liveness probe."""
 
 from __future__ import annotations
 

@@ -302,7 +302,9 @@ class PodMirrors:
     async def resolve(self, path: str, *, theirs: bool, timeout_s: float) -> SyncReport:
         """Run `MirrorSet.resolve`. Raises NoConflict for a path in no root of the pod's own."""
         if self.mirrors is None or self.mirrors.holding(path) is None:
-            raise NoConflict(f"{self.pod}: {path} is in no conflict")
+            raise NoConflict(
+                f"{self.pod}: {path} is in no conflict", hint="`tk status` lists the conflicts"
+            )
         mirrors = self.mirrors
         return await self.told(mirrors.resolve([path], theirs=theirs, timeout_s=timeout_s))
 
