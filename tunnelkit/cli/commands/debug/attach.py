@@ -38,7 +38,8 @@ def attach(
 ) -> None:
     """Bring the debugger into a Python that runs without one, on any node of the job.
 
-    One of `tk run`, or a free one under `tk loop`:
+    One of `tk run`, a free one under `tk loop`, or what a job or pod that tk has
+    joined (`tk up --attach-job ID`, `tk up POD`) runs by itself:
 
     tk attach          the only one, else a list
     tk attach 3        rank 3
