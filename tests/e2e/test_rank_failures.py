@@ -115,7 +115,8 @@ async def test_a_failed_rank_of_torchrun_is_kept_with_all_the_others(project: Pr
     assert "failed" in texts(listed)[0][1]
     # It dies as it would have: torchrun sees that and ends the others.
     done = await project.tk("console", "-c", "cast ranks(failed) c", code=None)
-    assert "runs on" in done.out
+    # Its end may come before its answer.
+    assert re.search(r"runs on|ended", done.out), done.out
     await terminal.line(r"ValueError: bad rank 2")
     await terminal.line(r"run 1 · ended: exit code 1")
 

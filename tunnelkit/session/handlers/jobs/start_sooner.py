@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunnelkit.session.handlers.jobs.why import sources_of
+from tunnelkit.session.handlers.jobs.why import scheduler_known, sources_of
 from tunnelkit.session.runtime.control_answers import ShortenAnswer
 from tunnelkit.session.runtime.control_calls import Shorten
 from tunnelkit.session.session import Session
@@ -11,6 +11,7 @@ from tunnelkit.session.why.start_sooner import shorten
 
 async def shorten_limit(session: Session, request: Shorten) -> ShortenAnswer:
     """Shorten a waiting job's time limit. Raises SchedulerError, UsageError."""
+    await scheduler_known(session)
     was_s = await shorten(sources_of(session), request.job, request.minutes)
     if session.cluster.job is not None:
         session.cluster.job.poke()

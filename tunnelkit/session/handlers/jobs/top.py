@@ -9,7 +9,7 @@ from contextlib import aclosing
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.tasks import cancel_all
-from tunnelkit.session.handlers.jobs.why import sources_of
+from tunnelkit.session.handlers.jobs.why import scheduler_known, sources_of
 from tunnelkit.session.runtime.control_calls import TopStream
 from tunnelkit.session.session import Session
 from tunnelkit.session.top.job_top import JobTop
@@ -43,6 +43,7 @@ async def show_top(
 
 
 async def _send(session: Session, shared: SharedTops, channel: Channel, stream: TopStream) -> None:
+    await scheduler_known(session)
     sources = sources_of(session)
     own = None if session.cluster.job is None else session.cluster.job.job_id
     job_id = stream.job or own or await newest_job(sources)

@@ -12,15 +12,20 @@ from tunnelkit.diagnosis.verdict_json import DiagnosisInfo, to_json
 from tunnelkit.scheduler.base import Scheduler
 from tunnelkit.session.agent.command_output import output_of
 from tunnelkit.session.runtime.control_calls import Why
+from tunnelkit.session.runtime.state import SessionState
 from tunnelkit.session.session import Session
 from tunnelkit.session.why.diagnose import diagnose
 from tunnelkit.session.why.running import Enter, by_scheduler, no_way_in
 from tunnelkit.session.why.sources import WhySources, cluster_sources, no_inspector
 from tunnelkit.session.why.stacks import debugged_stacks
 
+#: From here on it is known which scheduler there is.
+_KNOWN = (SessionState.PENDING, SessionState.STARTING)
+
 
 async def why(session: Session, request: Why) -> DiagnosisInfo:
     """Return what is the matter. Raises SchedulerError, ConnectionFailed, UsageError."""
+    await scheduler_known(session)
     job = session.cluster.job
     own = None if job is None else job.job_id
     scheduler = None if job is None else job.scheduler
@@ -37,8 +42,21 @@ async def why(session: Session, request: Why) -> DiagnosisInfo:
     return to_json(found)
 
 
+async def scheduler_known(session: Session) -> None:
+    """Wait until a session that starts knows its cluster's scheduler. Raises TunnelkitError."""
+    while session.cluster.job is None:
+        session.states.check()
+        if session.settled.is_set() or session.states.state in _KNOWN:
+            return
+        if session.stuck is not None:
+            raise session.stuck
+        await session.states.wait_change()
+
+
 def sources_of(session: Session) -> WhySources:
-    """Return the session's login host as a source. Raises SchedulerError without a scheduler."""
+    """Return the session's login host as a source; after `scheduler_known`.
+
+    Raises SchedulerError without a scheduler."""
     found = cluster_sources(session.cluster)
     if found is None:
         raise no_inspector(session.link.name)
