@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from tunnelkit.debug.loop_agents.whole_lines import WholeLines
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.messages import agent_calls as calls
 from tunnelkit.mux.loop_records import EVENT, LoopRecord
-from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.mux.tasks import cancel_all, start
 
 T = TypeVar("T")
 #: Records on their way from the nodes to the loop.
@@ -63,7 +64,8 @@ class SeveralAgents:
         self._lost = lost
         self._agents = [OneAgent(one.agent) for one in parts]
         self._runs = JointRuns([one.node for one in parts], keeps=keeps)
-        self._due: int | None = 1
+        #: The run that may begin as soon as the log is read.
+        self._due = 1
         #: Names of the variables that nodes got, as they had none.
         self.given: list[str] = []
 
@@ -99,7 +101,9 @@ class SeveralAgents:
             self._agents[place].loop_id = info["id"]
             end: Message = dict(info.get("last_end") or {})
             self._runs.goes_on(place, info.get("generation", 0), info.get("state", ""), end)
-        self._due = self._runs.adopted().begin
+        self._runs.adopted()
+        # The killed session may have let only some parts begin.
+        self._due = self._runs.front
         return {**descriptions[0], "generation": self._runs.front, "state": self._runs.state}
 
     async def _start(self, place: int, spec: calls.LoopSpec) -> calls.LoopInfo:
@@ -127,10 +131,10 @@ class SeveralAgents:
 
     async def _join(self, logs: Sequence[LogRecords]) -> LogRecords:
         items: asyncio.Queue[_Item] = asyncio.Queue(_MOST_RECORDS)
+        acting: set[asyncio.Task[None]] = set()
         readers = [asyncio.create_task(_read(place, log, items)) for place, log in enumerate(logs)]
         try:
-            if self._due is not None:
-                await self._begin(self._due)
+            start(acting, self._follow(Outcome(begin=self._due)))
             left = len(readers)
             while left:
                 place, found, why = await items.get()
@@ -146,21 +150,20 @@ class SeveralAgents:
                     outcome = self._runs.note(place, found[1])
                 for event in outcome.events:
                     yield _record(event), event
-                await self._follow(outcome)
+                # Beside the log: a node whose link is lost answers late.
+                start(acting, self._follow(outcome))
         finally:
-            await cancel_all(*readers)
+            await cancel_all(*readers, *acting)
 
     async def _follow(self, outcome: Outcome) -> None:
         """Do what follows from an event. Nodes that don't hear it are lost, and their end is
         seen."""
-        if outcome.end:
-            generation = self._runs.front
-            await self._each(lambda one: one.fail(outcome.end, generation))
-        if outcome.begin is not None:
-            await self._begin(outcome.begin)
-
-    async def _begin(self, generation: int) -> None:
-        await self._each(lambda one: one.begin(generation))
+        begin, generation = outcome.begin, self._runs.front
+        with contextlib.suppress(TunnelkitError):
+            if outcome.end:
+                await self._each(lambda one: one.fail(outcome.end, generation))
+            if begin is not None:
+                await self._each(lambda one: one.begin(begin))
 
     # -- calls --------------------------------------------------------------
 
