@@ -18,6 +18,7 @@ from link_rig import echo, wait_for
 from tests.support.kube_rig import running_stand_in
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired, UsageError
 from tunnelkit.lab.kube.stand_in import StandIn
+from tunnelkit.mux.fd_io import read_fd, write_fd
 
 UGLY = ["", "it's", 'say "hi" $HOME `id`', "!!", "two\nlines\n", "\\ \\n", "*", "höhe", "-x", "~"]
 
@@ -155,6 +156,8 @@ async def test_a_cut_stream_has_no_exit_code(far: Far, tmp_path: Path) -> None:
     await started.wait()
     # Each command may have a connection of its own: one that begins after the cut is not cut.
     await asyncio.to_thread(wait_for, begun.exists, what="the command's beginning")
+    await write_fd(stream.fileno(), b"there")
+    assert await read_fd(stream.fileno(), 5) == b"there"
     far.cut(far.link)
     with pytest.raises(ConnectionFailed) as caught:
         await running
