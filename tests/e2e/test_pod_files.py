@@ -210,7 +210,7 @@ async def test_a_pod_that_cannot_be_written_is_named(pods: StandIn, project: Kub
 
 
 async def test_a_replaced_pod_gets_the_files_again(pods: StandIn, project: KubeProject) -> None:
-    """While files are saved; then the first pod is replaced, which begins all mirrors anew."""
+    """While files are saved; then the first pod is replaced, and all mirrors begin again."""
     roots = stateful(pods, "new")
     await project.up("sts/new")
     await project.tk("sync", "--wait")

@@ -117,7 +117,7 @@ async def test_a_killed_session_s_loop_is_taken_over_in_all_pods(project: KubePr
 
 
 async def test_a_part_that_fails_ends_the_others(project: KubeProject) -> None:
-    """They would wait for it. F5 is told the reason, and the next save mends it."""
+    """They would wait for it. F5 shows the reason, and the next save mends it."""
     project.write("train.py", 'import os\nassert os.environ["RANK"] != "1", "no GPU"\n' + TRAIN)
     terminal = await project.loop("--all-pods", "--rank", "0", "python", "train.py", armed=False)
     await terminal.line(r"run 1 · train-1 ended: exit code 1")

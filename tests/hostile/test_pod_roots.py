@@ -18,7 +18,7 @@ _SPEC = MirrorSpec(".", "/work")
 
 
 class Pod:
-    """A pod that gives the answers it is told to. asked: all that it was sent, named: the last
+    """A pod with answers that are given before. asked: all that it was sent, named: the last
     words of the commands, given: their input."""
 
     def __init__(self, *items: str, code: int = 0, noise: bytes = b"") -> None:

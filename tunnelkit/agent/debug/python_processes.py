@@ -75,7 +75,11 @@ def look(pid: int, debugged: Collection[int], first: object = None) -> "Optional
 
 
 def _in_this_job(identity: PeerProcess) -> bool:
-    """True if the process belongs to the agent's job, or to its container."""
+    """True if the process belongs to the agent's job, or to its container.
+
+    Anybody can have the job's id in the environment; root could read that of all users."""
+    if _owner(identity.pid) != os.geteuid():
+        return False
     if _is_pod():
         # A pod's processes have its name for the host, and see the files of their container.
         mine, theirs = os.environ.get("HOSTNAME"), identity.environ.get("HOSTNAME")
@@ -84,6 +88,13 @@ def _in_this_job(identity: PeerProcess) -> bool:
         return bool(mine) and mine == theirs and ours == _link(mount.format(identity.pid))
     jobs = [name for name in ("SLURM_JOB_ID", "PBS_JOBID") if name in os.environ]
     return bool(jobs) and all(identity.environ.get(name) == os.environ[name] for name in jobs)
+
+
+def _owner(pid: int) -> int:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return -1
 
 
 def _is_pod() -> bool:

@@ -120,13 +120,13 @@ class JointRuns:
             return Outcome()
         self._lost[part] = why
         node = self._nodes[part]
-        told: Message = {
+        said: Message = {
             "event": "node-lost",
             "generation": self._front,
             "node": node,
             "why": why,
         }
-        return Outcome((told,), end=f"{node} is lost")
+        return Outcome((said,), end=f"{node} is lost")
 
     # -- inside -----------------------------------------------------------
 
@@ -146,9 +146,9 @@ class JointRuns:
         by_itself = event.get("why") in ("ended", "not started")
         if not by_itself or self._run.failed != [part]:
             return Outcome()
-        told: Message = {**event, "event": "part-ended", "node": self._nodes[part]}
+        said: Message = {**event, "event": "part-ended", "node": self._nodes[part]}
         goes_on = "attached" in self._run.said or self._keeps
-        return Outcome((told,), end="" if goes_on else f"{self._nodes[part]} has failed")
+        return Outcome((said,), end="" if goes_on else f"{self._nodes[part]} has failed")
 
     def _part_waits(self, number: int, event: Message) -> Outcome:
         """A part pauses after its end: so does the loop, once the run's last part has ended."""
@@ -167,12 +167,12 @@ class JointRuns:
         if len(ended) < len(self._nodes):
             return Outcome()
         part = [*self._run.failed, *reversed(ended)][0]
-        told: list[Message] = [{**ended[part], "node": self._nodes[part]}]
+        said: list[Message] = [{**ended[part], "node": self._nodes[part]}]
         if self._run.waiting is not None:
-            told.append(self._run.waiting)
+            said.append(self._run.waiting)
             self._paused = self._front
         self._front, self._run = self._front + 1, _Run()
-        return Outcome(tuple(told), begin=self._front)
+        return Outcome(tuple(said), begin=self._front)
 
     def _part_stopped(self, part: int, event: Message) -> Outcome:
         self._stopped.add(part)

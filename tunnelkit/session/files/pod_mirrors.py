@@ -289,13 +289,13 @@ class PodMirrors:
             return SyncReport(by_node=True)
         # Rounded up: messages name it.
         left_s = math.ceil(10 * max(0.0, deadline - time.monotonic())) / 10
-        return await self.told(self.mirrors.barrier(left_s, allow_deletes=allow_deletes))
+        return await self._with_name(self.mirrors.barrier(left_s, allow_deletes=allow_deletes))
 
     async def prove(self, deadline: float, timeout_s: float) -> int:
         """Have the pod read back what other pods' mirrors have written; see `VolumeProof.prove`."""
         count = 0
         for name, proof in self._proofs.items():
-            count += await self.told(proof.prove(deadline, timeout_s))
+            count += await self._with_name(proof.prove(deadline, timeout_s))
             self._unproven.pop(name, None)
         return count
 
@@ -306,7 +306,7 @@ class PodMirrors:
                 f"{self.pod}: {path} is in no conflict", hint="`tk status` lists the conflicts"
             )
         mirrors = self.mirrors
-        return await self.told(mirrors.resolve([path], theirs=theirs, timeout_s=timeout_s))
+        return await self._with_name(mirrors.resolve([path], theirs=theirs, timeout_s=timeout_s))
 
     async def _started(self, left_s: float, timeout_s: float) -> None:
         """Wait for the start; if it has failed, for the next attempt, which begins at once."""
@@ -328,7 +328,7 @@ class PodMirrors:
         if not self._is_started and self._failure is not None:
             raise self._failure
 
-    async def told(self, work: Awaitable[_T]) -> _T:
+    async def _with_name(self, work: Awaitable[_T]) -> _T:
         """Await `work`; an error gets the pod's name."""
         try:
             return await work

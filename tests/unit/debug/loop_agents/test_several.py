@@ -16,11 +16,11 @@ from tunnelkit.mux.tasks import cancel_all
 
 
 class Part(OneAgent):
-    """A node's agent: notes what it is told, and says what the test has it say."""
+    """A node's agent: notes its calls, and reports the test's events."""
 
     def __init__(self, loop_id: int) -> None:
         super().__init__(cast(Any, None), loop_id)
-        self.told: list[tuple[str, object]] = []
+        self.calls: list[tuple[str, object]] = []
         self.cut = False
         self.said: asyncio.Queue[Message | None] = asyncio.Queue()
 
@@ -34,7 +34,7 @@ class Part(OneAgent):
     async def _tell(self, *what: object) -> None:
         if self.cut:
             await asyncio.Event().wait()
-        self.told.append(cast(Any, what))
+        self.calls.append(cast(Any, what))
 
     async def begin(self, generation: int, *, now: bool = False) -> None:
         await self._tell("begin", generation) if not now else await self._tell("now", generation)
@@ -70,9 +70,9 @@ class Rig:
                 await self._changed.wait()
         return found[-1]
 
-    async def until_told(self, part: int, *what: object) -> None:
+    async def until_called(self, part: int, *what: object) -> None:
         async with asyncio.timeout(DEADLINE_S):
-            while what not in self.parts[part].told:
+            while what not in self.parts[part].calls:
                 await asyncio.sleep(0)
 
     def say(self, part: int, name: str, generation: int = 1, **fields: object) -> None:
@@ -92,21 +92,21 @@ async def rig() -> AsyncIterator[Rig]:
 async def test_all_begin_together_and_again() -> None:
     async with rig() as made:
         for part in range(3):
-            await made.until_told(part, "begin", 1)
+            await made.until_called(part, "begin", 1)
             made.say(part, "ended", code=0, why="ended")
         assert (await made.event("ended"))["code"] == 0
         for part in range(3):
-            await made.until_told(part, "begin", 2)
+            await made.until_called(part, "begin", 2)
 
 
 async def test_a_node_whose_link_is_cut_holds_up_nobody() -> None:
     async with rig() as made:
-        await made.until_told(2, "begin", 1)
+        await made.until_called(2, "begin", 1)
         made.parts[2].cut = True
         made.say(0, "starting")
         made.say(1, "ended", code=1, why="ended")
         assert (await made.event("part-ended"))["node"] == "train-1"
-        await made.until_told(0, "fail", 1)
+        await made.until_called(0, "fail", 1)
         made.say(0, "armed")
         await made.event("armed")
 
@@ -115,11 +115,11 @@ async def test_a_restart_before_the_run_has_begun_is_its_begin() -> None:
     """Else a part that has begun would be ended without the others."""
     async with rig() as made:
         await made.agents.restart("ready", None)
-        assert all(("now", 1) in one.told for one in made.parts)
+        assert all(("now", 1) in one.calls for one in made.parts)
         made.say(1, "starting")
         await made.event("starting")
         await made.agents.restart("restarted by you", None)
-        assert all(("restart", 1) in one.told for one in made.parts)
+        assert all(("restart", 1) in one.calls for one in made.parts)
 
 
 async def test_a_lost_node_is_told_but_for_the_first() -> None:
@@ -142,5 +142,5 @@ async def test_parts_that_the_killed_session_did_not_tell_are_told() -> None:
     ]
     assert made.agents.adopt(infos)["generation"] == 5
     reading = asyncio.create_task(made.read())
-    await made.until_told(1, "begin", 5)
+    await made.until_called(1, "begin", 5)
     await cancel_all(reading)
