@@ -44,8 +44,9 @@ async def test_200k_lines_are_capped_for_the_editor_and_counted(project: Project
     )
     given = re.findall(r"^line (\d{6}) of .* all of it$", text, re.M)
     assert left_out > LINES // 2
-    # A line that is cut in its middle is neither.
-    assert LINES - text.count("left out") <= len(given) + left_out <= LINES
+    # A line that is cut in its middle is neither. One whose end alone is left out is both: pydevd
+    # sends an end of line apart, and ends of lines are what is counted.
+    assert abs(len(given) + left_out - LINES) <= text.count("left out")
     assert [int(one) for one in given] == sorted(map(int, given))
     size_bytes = sum(len(str(event)) for event in editor.events)
     assert size_bytes < 256 * 1024 * (took_s + 2)
