@@ -13,6 +13,8 @@ from tests.support.pty_terminal import on_a_terminal
 from tests.support.rank_editors import VSCODE, Session
 from tests.support.tkrig import Project, eventually, line_of
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """\
     import os
     import subprocess

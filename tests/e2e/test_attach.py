@@ -88,6 +88,7 @@ async def test_f5_is_on_it_again_and_again_and_it_runs_on(up: Project) -> None:
     assert "no Python without a debugger runs on node1" in (await up.tk("attach", code=10)).err
 
 
+@pytest.mark.slow
 async def test_a_killed_session_finds_it_again(up: Project) -> None:
     _, pid = await spinning(up)
     await up.tk("attach", timeout_s=PATIENCE_S)
@@ -100,6 +101,7 @@ async def test_a_killed_session_finds_it_again(up: Project) -> None:
     assert await editor.evaluate("os.getpid(), turns", frame) == f"({pid}, {turns})"
 
 
+@pytest.mark.slow
 async def test_of_several_the_list_is_shown_and_a_pid_chooses(up: Project) -> None:
     first, first_pid = await spinning(up, "python", "spin.py", "one")
     _, second_pid = await spinning(up, "python", "spin.py", "two")
@@ -126,6 +128,7 @@ async def test_of_several_the_list_is_shown_and_a_pid_chooses(up: Project) -> No
     assert await first.ended() == 3
 
 
+@pytest.mark.slow
 async def test_what_can_not_be_attached_to_is_told_in_a_line(up: Project) -> None:
     await up.loop("python", "2.py")
     pid = int((await up.status())["loops"][0]["pid"])
@@ -143,6 +146,7 @@ async def test_what_can_not_be_attached_to_is_told_in_a_line(up: Project) -> Non
     assert "no Python without a debugger" in failed.err
 
 
+@pytest.mark.slow
 async def test_a_free_rank_beside_the_loop_that_debugs_another(up: Project) -> None:
     ranks = ("--rank", "0", "srun", "-n2", "python", "spin.py", "ranks")
     terminal = await up.loop(*ranks, armed=False)
@@ -159,6 +163,7 @@ async def test_a_free_rank_beside_the_loop_that_debugs_another(up: Project) -> N
     assert "already: press F5" in (await up.tk("attach", "0", code=10)).err
 
 
+@pytest.mark.slow
 async def test_a_killed_program_is_told_with_its_signal(up: Project) -> None:
     _, pid = await spinning(up)
     await up.tk("attach", timeout_s=PATIENCE_S)

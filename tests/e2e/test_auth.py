@@ -96,6 +96,7 @@ async def test_one_prompt_at_up_and_after_a_cut_none_without_tk_auth(
     assert [one["forward"] for one in status["forwards"]], "the forward is there again"
 
 
+@pytest.mark.slow
 @pytest.mark.logins(2)
 async def test_a_wrong_code_costs_one_attempt_and_tk_auth_may_try_again(
     project: Project, host: CodeHost
@@ -133,6 +134,7 @@ async def test_a_wrong_code_at_up_is_said_and_leaves_nothing(
     await eventually(lambda: not project.laptop_processes(), "the session has ended")
 
 
+@pytest.mark.slow
 @pytest.mark.logins(login=2)
 async def test_tk_auth_helps_a_tk_up_that_waits_in_the_queue(
     project: Project, host: CodeHost
@@ -157,6 +159,7 @@ async def test_tk_auth_helps_a_tk_up_that_waits_in_the_queue(
         await project.do_on_login("scancel", other, code=None)
 
 
+@pytest.mark.slow
 @pytest.mark.logins(2)
 async def test_a_killed_session_is_taken_over_with_one_question_at_most(
     project: Project, host: CodeHost

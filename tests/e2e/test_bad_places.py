@@ -17,6 +17,8 @@ from tunnelkit import lab as tk_lab
 from tunnelkit.errors import ExitCode
 from tunnelkit.lab import LabInfo
 
+pytestmark = pytest.mark.slow
+
 
 @contextmanager
 def small_file_system(lab: LabInfo, path: Path, *options: str) -> Iterator[Path]:

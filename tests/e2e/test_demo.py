@@ -143,6 +143,7 @@ def test_tells_the_whole_story(stage: Stage) -> None:
     assert not stage.left()
 
 
+@pytest.mark.slow
 def test_without_a_scheduler_it_says_so_and_plays_on(stage: Stage) -> None:
     done = stage.run("--scheduler", "none")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -183,6 +184,7 @@ def test_in_a_pod(stage: Stage) -> None:
         terminal(f"$ tk demo --kube\n{shown}", Path(folder) / "kube-demo.svg")
 
 
+@pytest.mark.slow
 def test_the_labs_pods_stay_until_it_is_taken_down(stage: Stage) -> None:
     def lab(*words: str) -> str:
         argv = [*_TK, "lab", *words]
@@ -219,6 +221,7 @@ def test_a_step_that_fails_is_named_explained_and_cleaned_up(
     assert not stage.left()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "step", "code"),
     [
@@ -289,6 +292,7 @@ def test_two_at_once_are_in_nobodys_way(stage: Stage) -> None:
     assert not stage.left()
 
 
+@pytest.mark.slow
 def test_keep_hands_over_what_can_be_typed(stage: Stage) -> None:
     done = stage.run("--keep")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -13,6 +13,8 @@ from tunnelkit.errors import AllocationError
 from tunnelkit.lab import LabInfo
 from tunnelkit.lab.layout import Layout, write_private
 
+pytestmark = pytest.mark.slow
+
 Install = Callable[[str, str, str], None]
 
 

@@ -120,6 +120,7 @@ async def one_paused(here: Node, contract: dict[str, Any], only_while_alive: boo
     return await job.ended()
 
 
+@pytest.mark.slow
 @needs_torch
 async def test_a_paused_rank_kills_no_other(here: Node) -> None:
     ended = await one_paused(here, {}, only_while_alive=False)
@@ -128,6 +129,7 @@ async def test_a_paused_rank_kills_no_other(here: Node) -> None:
     assert ended.output.count("collective timeouts are raised to 7 days") == 1
 
 
+@pytest.mark.slow
 @needs_torch
 async def test_kept_timeouts_do_kill_the_others(here: Node) -> None:
     ended = await one_paused(here, {"collectives": "keep"}, only_while_alive=True)
@@ -157,6 +159,7 @@ print(took)
 """
 
 
+@pytest.mark.slow
 @needs_torch
 async def test_every_group_and_store_is_patient(here: Node) -> None:
     (here.directory / "train.py").write_text(GROUPS)

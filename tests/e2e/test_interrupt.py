@@ -11,6 +11,8 @@ from tests.support.pty_terminal import on_a_terminal
 from tests.support.tkrig import Project
 from tunnelkit.demo.dap_client import DapClient
 
+pytestmark = pytest.mark.slow
+
 SPIN = """\
     import os
     import time

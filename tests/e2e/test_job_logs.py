@@ -13,6 +13,8 @@ from tests.lab_fixtures import ssh
 from tests.support.login_rig import LoginHost
 from tests.support.tkrig import Project, eventually
 
+pytestmark = pytest.mark.slow
+
 #: Writes 5 MB in bursts: numbered lines with text that does not compress to nothing. Goes on from
 #: the half of it once the file `go` is there.
 WRITER = """\

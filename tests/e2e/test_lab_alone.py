@@ -19,6 +19,8 @@ from tunnelkit.errors import TunnelkitError
 from tunnelkit.lab import network
 from tunnelkit.lab.network import Network
 
+pytestmark = pytest.mark.slow
+
 _OFFLINE = """
 import sys
 from tests.lab_fixtures import running_lab, ssh

@@ -27,7 +27,7 @@ from tunnelkit.mirror.transfer.choose import choose_transfer
 from tunnelkit.mirror.transfer.tar import TarTransfer
 from tunnelkit.mirror.transfer.tar_scripts import UNPACK
 
-pytestmark = needs_rsync  # and its sshd
+pytestmark = [pytest.mark.slow, needs_rsync]  # and its sshd
 
 
 @pytest.fixture

@@ -217,6 +217,7 @@ async def test_tk_mount_lists_and_umounts(project: Project) -> None:
     await project.tk("down")
 
 
+@pytest.mark.slow
 @needs_fuse
 async def test_a_mount_outlives_a_killed_session(project: Project) -> None:
     status = await project.up("node1")
@@ -244,6 +245,7 @@ async def test_a_mount_outlives_a_killed_session(project: Project) -> None:
     assert not is_mounted(second)
 
 
+@pytest.mark.slow
 @needs_fuse
 @pytest.mark.parametrize("mirror", ["false", "true"])
 async def test_f5_in_a_mounted_tree(project: Project, mirror: str) -> None:
@@ -292,6 +294,7 @@ async def test_all_ssh_killed_and_the_mount_is_back_with_the_link(project: Proje
         await project.tk("umount", str(point), code=None)
 
 
+@pytest.mark.slow
 @needs_fuse
 async def test_a_stuck_sftp_server_behind_a_live_connection(project: Project) -> None:
     await project.up("node1")

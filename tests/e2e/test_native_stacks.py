@@ -17,6 +17,8 @@ from tests.support.tkrig import PATIENCE_S, Project, eventually, line_of
 from tunnelkit.errors import MissingProgram
 from tunnelkit.session.debugging.py_spy import find_binary
 
+pytestmark = pytest.mark.slow
+
 #: Rank 1 sleeps in C with the GIL, rank 3 computes; the others wait in Python.
 PROGRAM = """\
     import ctypes

@@ -116,6 +116,7 @@ async def f5_stops_inside_the_job(project: Project) -> None:
     await terminal.line("^node")
 
 
+@pytest.mark.slow
 async def test_without_history_and_with_broken_json(project: Project, server: StandIn) -> None:
     server.reset(history=False, broken_json=True)
     await ready_and_in(project, server)
@@ -140,6 +141,7 @@ async def test_what_can_never_run_is_cancelled_and_said(project: Project, server
     assert server.unfinished() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "words"),
     [
@@ -162,6 +164,7 @@ async def test_qdel_ends_the_session_and_it_says_so(
     assert detail
 
 
+@pytest.mark.slow
 async def test_the_time_limit_ends_the_session_and_it_says_so(
     project: Project, server: StandIn
 ) -> None:
@@ -213,6 +216,7 @@ async def test_tk_up_at_once_after_a_qdel_by_hand_gets_another_job(
     assert (await project.tk("run", "--", "echo", "in")).out == "in\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["pbs", "torque"])
 @pytest.mark.parametrize("pause_s", [0.0, 0.2])
 async def test_ctrl_c_in_the_moment_of_the_submission(
@@ -311,6 +315,7 @@ async def test_without_any_ssh_the_agent_dials_the_login_host(
     assert server.unfinished() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["pbs", "torque"])
 async def test_an_agent_on_each_node(project: Project, server: StandIn, dialect: str) -> None:
     server.reset(dialect=dialect)

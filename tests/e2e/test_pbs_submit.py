@@ -13,6 +13,8 @@ from tests.support.pbs_standin.rig import StandIn
 from tests.support.tkrig import PATIENCE_S, Project, eventually
 from tunnelkit.demo.dap_client import DapClient
 
+pytestmark = pytest.mark.slow
+
 #: Says what it sees, without what differs between two jobs.
 RECORD = r"""
 cat >"$OUT.stdin"

@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 
+import pytest
+
 from tests.support.pty_terminal import on_a_terminal
 from tests.support.tkrig import Project, line_of
 
@@ -57,6 +59,7 @@ async def test_a_program_by_hand(project: Project) -> None:
     assert not await loops(project)
 
 
+@pytest.mark.slow
 async def test_ranks_by_a_script(project: Project) -> None:
     project.write("train.py", SCRIPT)
     await project.up("--nodes", "2", "--cpus", "4")
@@ -71,6 +74,7 @@ async def test_ranks_by_a_script(project: Project) -> None:
     assert not await loops(project)
 
 
+@pytest.mark.slow
 async def test_nobody_debugs_it(project: Project) -> None:
     project.write("train.py", SCRIPT)
     await project.up("node1")
@@ -96,6 +100,7 @@ async def test_nobody_debugs_it(project: Project) -> None:
     assert "total 0" in terminal.text
 
 
+@pytest.mark.slow
 async def test_a_program_is_kept_and_taken_up_again(project: Project) -> None:
     source = """\
         import paipdb

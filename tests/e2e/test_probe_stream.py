@@ -15,6 +15,8 @@ import pytest
 from tests.support.slow_rig import Job, pretend_job, pretend_nvml
 from tunnelkit import probe_zip
 
+pytestmark = pytest.mark.slow
+
 WAIT = "import threading; print('ready', flush=True); threading.Event().wait()"
 
 

@@ -9,6 +9,8 @@ import pytest
 from tests.support.rank_editors import DAPE, NVIM_DAP, VSCODE, Manner, Session
 from tests.support.tkrig import Project, line_of
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """\
     import os
     rank = int(os.environ["SLURM_PROCID"])

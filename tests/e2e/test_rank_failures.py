@@ -135,6 +135,7 @@ async def on_two_nodes(project: Project, *words: str, more: tuple[str, ...] = ()
     return terminal
 
 
+@pytest.mark.slow
 async def test_failures_of_srun_on_two_nodes_are_grouped_by_type_and_place(
     project: Project,
 ) -> None:
@@ -208,6 +209,7 @@ async def test_an_editor_on_the_ranks_stops_there_and_the_console_sees_it(
     await terminal.quit()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", ["exit", "interrupt"])
 async def test_an_end_as_the_program_wants_it_is_no_failure(project: Project, word: str) -> None:
     terminal = await on_two_nodes(project, word, more=("--post-mortem",))
@@ -218,6 +220,7 @@ async def test_an_end_as_the_program_wants_it_is_no_failure(project: Project, wo
         assert "Exited with exit code 3" in terminal.text
 
 
+@pytest.mark.slow
 async def test_without_the_flag_a_rank_ends_and_the_console_names_its_exit_code(
     project: Project,
 ) -> None:
@@ -230,6 +233,7 @@ async def test_without_the_flag_a_rank_ends_and_the_console_names_its_exit_code(
     assert "failed" not in screen.text
 
 
+@pytest.mark.slow
 async def test_kept_ranks_end_with_ctrl_c_and_with_tk_down(project: Project) -> None:
     terminal = await on_two_nodes(project, more=("--post-mortem",))
     await console(project, "c")
@@ -263,6 +267,7 @@ LATER = """\
     """
 
 
+@pytest.mark.slow
 async def test_a_rank_that_its_editor_has_left_is_kept_without_any(project: Project) -> None:
     project.write("later.py", LATER)
     await project.up()
@@ -281,6 +286,7 @@ async def test_a_rank_that_its_editor_has_left_is_kept_without_any(project: Proj
     await terminal.line(r"run 1 · ended: exit code 1")
 
 
+@pytest.mark.slow
 async def test_the_console_keeps_a_program_by_itself_too(project: Project) -> None:
     project.write("later.py", LATER)
     await project.up()
@@ -297,6 +303,7 @@ async def test_the_console_keeps_a_program_by_itself_too(project: Project) -> No
     await terminal.line(r"run 1 · ended: exit code 1")
 
 
+@pytest.mark.slow
 async def test_failed_ranks_are_still_kept_after_a_killed_session(project: Project) -> None:
     await on_two_nodes(project, more=("--post-mortem",))
     await console(project, "c")

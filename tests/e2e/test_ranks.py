@@ -111,6 +111,7 @@ async def test_rank_0_ends_first_and_the_others_stay_at_their_breakpoints(
     await terminal.line(r"run 1 · ended: exit code 0")
 
 
+@pytest.mark.slow
 async def test_only_some_ranks_are_debugged_and_the_others_run_free(two_nodes: Project) -> None:
     project = two_nodes
     terminal = await project.loop("--rank", "2", "srun", "-n4", "python", "train.py")
@@ -160,6 +161,7 @@ async def test_each_rank_has_a_port_of_its_own(two_nodes: Project) -> None:
     await terminal.line(r"run 1 · ended: exit code 0")
 
 
+@pytest.mark.slow
 async def test_the_editor_leaves_rank_0_and_all_begin_again(two_nodes: Project) -> None:
     project = two_nodes
     terminal: Terminal = await project.loop("srun", "-n4", "python", "train.py")
@@ -179,6 +181,7 @@ SLOW_END = """\
     """
 
 
+@pytest.mark.slow
 async def test_ranks_that_take_long_to_exit_are_not_ended(two_nodes: Project) -> None:
     """As torch's do on a busy node, after they have said goodbye to the debugger."""
     project = two_nodes

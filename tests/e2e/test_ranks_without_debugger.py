@@ -7,8 +7,12 @@ import re
 import signal
 from typing import Any
 
+import pytest
+
 from tests.e2e.test_where_ranks_are import looked, needs_torch, until
 from tests.support.tkrig import PATIENCE_S, Project, Terminal, eventually
+
+pytestmark = pytest.mark.slow
 
 #: Rank 1 computes, all others wait.
 SPREAD = """\

@@ -24,6 +24,8 @@ from tunnelkit import lab as tk_lab
 from tunnelkit.errors import ExitCode
 from tunnelkit.lab import LabInfo
 
+pytestmark = pytest.mark.slow
+
 #: Runs in the job as a child of the agent. argv: a function of it.
 DRIVER = """\
 import asyncio, json, os, signal, sys, time

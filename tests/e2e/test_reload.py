@@ -6,7 +6,11 @@ import asyncio
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.support.tkrig import Project
+
+pytestmark = pytest.mark.slow
 
 FILES = 2_000
 #: Imports all of it and says which revision that was; then it waits.

@@ -16,6 +16,8 @@ from tests.support.kube_rig import KubeProject, running_stand_in
 from tests.support.tkrig import PATIENCE_S, Project, line_of, made_project
 from tunnelkit.lab.kube.stand_in import StandIn
 
+pytestmark = pytest.mark.slow
+
 SPIN = """\
 import os
 import time

@@ -13,6 +13,8 @@ from tests.support import processes
 from tests.support.tkrig import PROGRAM, Project, line_of
 from tunnelkit.errors import AllocationError
 
+pytestmark = pytest.mark.slow
+
 STOP = line_of(PROGRAM, "total += step")
 WIRE_ONLY = '[cluster]\nnode_ssh = "no"\n'
 

@@ -11,6 +11,8 @@ from tests.lab_fixtures import ssh
 from tests.support.tkrig import PATIENCE_S, Project
 from tunnelkit.errors import AllocationError, SchedulerError, UsageError
 
+pytestmark = pytest.mark.slow
+
 
 async def test_everything_that_was_asked_for_is_had(project: Project) -> None:
     project.configure('[allocation]\nextra = ["--comment=by tk", "--nice=5"]\n')

@@ -16,6 +16,8 @@ from tests.support.logins import allowed
 from tests.support.tkrig import Project, eventually
 from tunnelkit.lab import LabInfo
 
+pytestmark = pytest.mark.slow
+
 
 class Site:
     """A site whose sbatch asks a filter of its own first, which answers when it is `open`ed."""

@@ -15,6 +15,8 @@ from tests.support.submit_rig import Case, Submitter, differences
 from tests.support.tkrig import Project, eventually, project_on
 from tunnelkit.lab import LabInfo
 
+pytestmark = pytest.mark.slow
+
 #: How many scripts the comparison runs; by hand 500 and more.
 SCRIPTS = int(os.environ.get("TK_SUBMIT_SCRIPTS", "20"))
 BATCH = 20

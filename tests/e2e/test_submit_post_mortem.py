@@ -12,6 +12,8 @@ from tests.support.submit_rig import Case, Submitter
 from tests.support.tkrig import PATIENCE_S, Project, eventually
 from tunnelkit.demo.dap_client import DapClient
 
+pytestmark = pytest.mark.slow
+
 PYTHON = "python3"
 PROGRAM = """\
 import os

@@ -73,6 +73,7 @@ async def test_the_rank_that_differs_is_marked(project: Project) -> None:
     await eventually(lambda: not probes(project), "no probe is left", 30)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ranks")
 async def test_the_screen_shows_the_reason_and_leaves_nothing(project: Project) -> None:
     async with on_a_terminal(project, "top", columns=120) as screen:
@@ -95,6 +96,7 @@ async def test_the_screen_shows_the_reason_and_leaves_nothing(project: Project) 
     assert "node2:rank 2" in history and "least, middle, most" in history
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ranks")
 async def test_a_session_that_was_killed_leaves_no_probe(project: Project) -> None:
     async with on_a_terminal(project, "top") as screen:
@@ -108,6 +110,7 @@ async def test_a_session_that_was_killed_leaves_no_probe(project: Project) -> No
     await eventually(lambda: not probes(project), "no probe is left", 120)
 
 
+@pytest.mark.slow
 async def test_a_job_without_a_session_and_one_that_has_ended(project: Project) -> None:
     spin = "python3 -c 'while True: sum(range(1000))'"
     line = f'sbatch --parsable -w node1 -c 1 -t 5 -o /dev/null --wrap "{spin}"'

@@ -152,6 +152,7 @@ def picture(text: str) -> None:
         terminal(text, Path(folder) / "ranks-hang.svg")
 
 
+@pytest.mark.slow
 async def test_a_spinning_a_native_and_a_stopped_rank_are_told_apart(project: Project) -> None:
     project.write("spread.py", SPREAD)
     await project.up("--nodes", "2", "--cpus", "2")
@@ -187,6 +188,7 @@ async def test_a_spinning_a_native_and_a_stopped_rank_are_told_apart(project: Pr
     await terminal.quit()
 
 
+@pytest.mark.slow
 async def test_what_cant_be_asked_is_refused_in_one_line(project: Project) -> None:
     await project.up()
     done = await project.tk("ranks", code=None)

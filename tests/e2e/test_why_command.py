@@ -13,7 +13,7 @@ from tests.support.tkrig import Project
 from tunnelkit.diagnosis.codes.registry import CODES
 from tunnelkit.errors import ExitCode
 
-pytestmark = pytest.mark.usefixtures("slurm_lab")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("slurm_lab")]
 
 
 async def _at_login(project: Project, command: str) -> str:

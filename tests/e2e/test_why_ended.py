@@ -20,6 +20,8 @@ from tests.support.why_cases.ended import CASES, FILES, FULL, Case
 from tunnelkit import lab as tk_lab
 from tunnelkit.lab import LabInfo
 
+pytestmark = pytest.mark.slow
+
 _ENDS_S = 120.0
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.support.pty_terminal import on_a_terminal
 from tests.support.tkrig import Project
 
-pytestmark = pytest.mark.why("waiting")
+pytestmark = [pytest.mark.slow, pytest.mark.why("waiting")]
 
 SCRIPT = "/usr/bin/printf '#!/bin/sh\\nexec sleep 600\\n'"
 
