@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -52,3 +56,41 @@ def test_a_daemon_that_shows_only_its_title_is_ended_with_its_parent(
     assert f"  {child}  sshd: " in done.stderr, done
     again = _script("compare", str(before), f"TK_TEST_LEFT={mark}", mark)
     assert again.stdout == "no process is left\n"
+
+
+def _loaded() -> ModuleType:
+    loader = SourceFileLoader("leftovers", str(_SCRIPT))
+    spec = spec_from_loader("leftovers", loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def test_a_child_whose_parent_takes_long_to_end_is_ended_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = _loaded()
+    before = tmp_path / "before"
+    before.write_text("")
+    killed: list[tuple[int, int]] = []
+    looks_since_kill = 0
+
+    def processes() -> dict[str, int]:
+        """Process 7 with its child 8; once killed, 7 is still there for a while."""
+        nonlocal looks_since_kill
+        looks_since_kill += bool(killed)
+        if (8, signal.SIGKILL) in killed:
+            return {}
+        return {"7:1": 5, "8:2": 7} if looks_since_kill < 5 else {"8:2": 1}
+
+    def is_left(pid: str, parent: int, marks: list[bytes]) -> bool:
+        return (pid == "7" and not killed) or (pid == "8" and parent == 1)
+
+    monkeypatch.setattr(script, "processes", processes)
+    monkeypatch.setattr(script, "is_left", is_left)
+    monkeypatch.setattr(script, "GRACE_S", 2.0)
+    monkeypatch.setattr(script.time, "sleep", lambda _: None)
+    monkeypatch.setattr(script.os, "kill", lambda *how: killed.append(how))
+    assert script.compare(str(before), ["mark"]) == 1
+    assert killed == [(7, signal.SIGKILL), (8, signal.SIGKILL)]
