@@ -183,23 +183,27 @@ async def _feed(channel: Channel) -> None:
     making a shared terminal non-blocking would break the shell that started us. In the
     background (`tk run CMD &`) nothing is read, which would stop this process.
     """
+    import threading
+
     from tunnelkit.cli.terminal.tty import read_keys
 
     signal.signal(signal.SIGTTIN, signal.SIG_IGN)
     loop = asyncio.get_running_loop()
-    chunks: asyncio.Queue[bytes] = asyncio.Queue(4)
+    chunks: asyncio.Queue[bytes] = asyncio.Queue()
+    room = threading.Semaphore(4)
 
     def read() -> None:
+        # The command may end, and the loop with it, at any moment. No coroutine is made here: one
+        # that never ran would warn on the person's terminal.
         with contextlib.suppress(OSError, RuntimeError):
-            while True:
+            data = b"begin"
+            while data:
+                room.acquire()
                 data = read_keys(0)
-                asyncio.run_coroutine_threadsafe(chunks.put(data), loop).result()
-                if not data:
-                    return
-
-    import threading
+                loop.call_soon_threadsafe(chunks.put_nowait, data)
 
     threading.Thread(target=read, daemon=True).start()
     while data := await chunks.get():
         await channel.write(data)
+        room.release()
     channel.write_eof()
