@@ -134,7 +134,7 @@ async def test_pods_that_share_a_disk_without_the_first(
     (words,) = [one for one in reasons if one is not None]
     writer = words.rpartition(" ")[2]
     assert words.startswith("on a volume") and writer in ("node-1", "node-2")
-    pods.ask("POST", "/standin/fail", {"pod": writer, "gone": True, "status": {}})
+    pods.remove_pod(writer)
     project.write("a.py", "two\n")
 
     async def names() -> list[str]:
@@ -216,7 +216,7 @@ async def test_a_replaced_pod_gets_the_files_again(pods: StandIn, project: KubeP
     await project.tk("sync", "--wait")
     for number in (1, 0):
         pod = f"new-{number}"
-        pods.ask("POST", "/standin/fail", {"pod": pod, "gone": True, "status": {}})
+        pods.remove_pod(pod)
         for count in range(3):
             project.write("a.py", f"{pod} {count}\n")
         pods.make_pod(pod, owner=("StatefulSet", "new"))

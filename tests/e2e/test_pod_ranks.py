@@ -50,7 +50,7 @@ async def project(pods: StandIn, tmp_path: Path) -> AsyncIterator[KubeProject]:
         await made.up("sts/train")
         yield made
     for pod in PODS:
-        pods.ask("DELETE", f"/api/v1/namespaces/{pods.namespace}/pods/{pod}")
+        pods.remove_pod(pod)
 
 
 async def children(
@@ -138,7 +138,7 @@ async def test_a_pod_that_is_replaced_starts_the_loop_again(
 ) -> None:
     terminal = await project.loop("--all-pods", "python", "train.py")
     await terminal.line(r"all 3 ranks wait")
-    pods.ask("POST", "/standin/fail", {"pod": "train-1", "gone": True, "status": {}})
+    pods.remove_pod("train-1")
     why = "what ran on train-1 is gone: it was deleted"
     await terminal.line(rf"waits for another node, and starts again there: {why}")
     pods.make_pod("train-1", owner=_STS)

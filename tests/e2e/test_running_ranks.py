@@ -55,7 +55,7 @@ async def in_pods(pods: StandIn, tmp_path: Path) -> AsyncIterator[KubeProject]:
         made.write("spin.py", SPIN)
         yield made
     for pod in ("fit-0", "fit-1", "other-0"):
-        pods.ask("DELETE", f"/api/v1/namespaces/{pods.namespace}/pods/{pod}")
+        pods.remove_pod(pod)
 
 
 async def seen_and_entered(project: Project, rank: int, node: str) -> Any:
