@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -16,14 +16,13 @@ from tests.unit.debug.ranks.rank_samples import (
     LOADS,
     MAIN,
     ROOTS,
-    STEP,
     TORCH,
     own,
     sample,
     within,
     world,
 )
-from tunnelkit.debug.ranks.arrivals import Arrival, LateRank, arrivals, blocking_calls
+from tunnelkit.debug.ranks.arrivals import Arrival, LateRank, arrivals
 from tunnelkit.debug.ranks.sample import GroupProgress, RankSample, RankState, StackFrame
 
 REDUCES = within("all_reduce")
@@ -364,41 +363,3 @@ def test_any_samples_are_taken(
         assert all(one.behind > 0 for one in found.late)
         for rank in late:
             assert newest[rank].frames[-1].file != C10D
-
-
-def reader(text: str) -> Callable[[str, int], str | None]:
-    return lambda file, line: text if (file, line) == (STEP.file, STEP.line) else None
-
-
-@pytest.mark.parametrize(
-    ("line", "name"),
-    [
-        ("        comm.Barrier()", "Barrier"),
-        ("x = MPI.COMM_WORLD.allreduce(x, op=MPI.SUM)", "allreduce"),
-        ("self.comm.Recv(buffer, source=0)", "Recv"),
-        ("MPI.Request.Waitall(requests)", "Waitall"),
-        ("request.Wait()", "Wait"),
-        ("data = sock.recv(100)", ""),
-        ("gate = threading.Barrier(3)", ""),
-        ("request = comm.Isend(x, dest=1)", ""),
-        ("run()  # comm.Barrier()", ""),
-        ("", ""),
-    ],
-)
-def test_blocking_calls_are_read_from_the_line(line: str, name: str) -> None:
-    found = blocking_calls([sample(0)], reader(line))
-    assert found.calls == (((name, (0,)),) if name else ())
-    assert found.none == (() if name else (0,))
-
-
-def test_who_is_in_which_call() -> None:
-    ranks = [sample(rank) for rank in (5, 1, 0)]
-    ranks += [
-        sample(2, LOADS),
-        sample(3, (), state=SILENT),
-        sample(4, (STEP, own("c.py", 1, "Bcast"))),
-    ]
-    found = blocking_calls(ranks, reader("comm.Barrier()"))
-    assert found.calls == (("Barrier", (0, 1, 5)), ("Bcast", (4,)))
-    assert found.none == (2,)
-    assert blocking_calls(ranks).none == (0, 1, 2, 5)
