@@ -194,7 +194,7 @@ async def _feed(channel: Channel) -> None:
 
     def read() -> None:
         # The command may end, and the loop with it, at any moment. No coroutine is made here: one
-        # that never ran would warn on the person's terminal.
+        # that never ran would warn on the user's terminal.
         with contextlib.suppress(OSError, RuntimeError):
             data = b"begin"
             while data:
