@@ -59,7 +59,10 @@ async def _echoed(port: int, data: bytes) -> bytes:
     reading = asyncio.create_task(reader.read())
     writer.write(data)
     await writer.drain()
-    writer.write_eof()
+    try:
+        writer.write_eof()
+    except OSError as error:  # it was reset already, and Python has no name of its own for that
+        raise ConnectionResetError(str(error)) from error
     async with asyncio.timeout(90):
         answer = await reading
     writer.close()
