@@ -175,3 +175,36 @@ async def test_no_hook_for_git_comes_with_all(rig: Rig, login_host: LoginHost) -
     report = await mirror.pull([str(rig.local)])
     assert report.pulled == ("results/real.txt",)
     assert not (rig.local / ".git").exists()
+
+
+BIG_BYTES = 9 << 20
+
+
+async def big_file(rig: Rig, login_host: LoginHost) -> Mirror:
+    """A host that lists one file which is worth a transfer of its own."""
+    mirror = await asked(rig)
+    (rig.far / "results/big.bin").write_bytes(os.urandom(BIG_BYTES))
+    login_host.lists([("./results/big.bin", BIG_BYTES)])
+    return mirror
+
+
+async def test_a_big_file_that_is_a_thousand_times_as_big(rig: Rig, login_host: LoginHost) -> None:
+    mirror = await big_file(rig, login_host)
+    login_host.program("stat", "echo 81a4 10737418240 0")
+    await refused(rig, mirror, "it sends far more than it had listed")
+
+
+async def test_a_big_file_without_an_end(rig: Rig, login_host: LoginHost) -> None:
+    """What is more than asked for is not read, and the digest is another one."""
+    mirror = await big_file(rig, login_host)
+    login_host.program("head", "exec cat /dev/zero")
+    await refused(rig, mirror, "changed while it was fetched")
+
+
+async def test_a_big_file_that_turns_into_a_link(
+    rig: Rig, login_host: LoginHost, victim: Path
+) -> None:
+    mirror = await big_file(rig, login_host)
+    login_host.program("stat", "echo a1ff 9437184 0")
+    await refused(rig, mirror, "is no file there any more")
+    assert (victim / "authorized_keys").read_text() == "mine\n"

@@ -41,6 +41,7 @@ done
 """
 _LIST_TIMEOUT_S = 300.0
 _STALL_S = 60
+_BIG_BYTES = 8 << 20
 _SIZE_DIGITS = 19
 
 OnProgress = Callable[[Progress], None]
@@ -179,7 +180,10 @@ async def _bring(
         progress.feed(data)
         on_progress(progress)
 
-    rule = FetchRule(newer_stays=True, safe_links=True, partial_dir=partial, stall_s=_STALL_S)
+    big = frozenset(path for path, size_bytes in sizes.items() if size_bytes > _BIG_BYTES)
+    rule = FetchRule(
+        newer_stays=True, safe_links=True, partial_dir=partial, big=big, stall_s=_STALL_S
+    )
     try:
         result = await sides.rsync.fetch(
             sizes, sides.real_root, rule=rule, size_bytes=sum(sizes.values()), listen=listen

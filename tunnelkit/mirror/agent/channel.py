@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -141,16 +142,19 @@ class MirrorChannel:
         parcel = {"op": "begin", "batch": self._number, "replaced": replaced_stamp}
         return self._number, encode(parcel)
 
-    async def write(self, data: bytes) -> None:
-        """Send parcels of the batch. Raises ConnectionFailed if the link is lost meanwhile."""
+    async def write(self, data: bytes, *, outage_s: float = 0.0) -> None:
+        """Send parcels of the batch.
+
+        Raises ConnectionFailed if the link is lost for longer than `outage_s`. When it is back, the
+        channel goes on where it was.
+        """
         if not data:
             return
-        self._check()
+        self._check(may_be_lost=outage_s > 0)
         self.is_owed = True
         if self._channel.is_full():
-            await while_up(
-                self.agent, self._channel.write(data), _ANSWER_S + len(data) / _BYTES_PER_S
-            )
+            budget_s = _ANSWER_S + len(data) / _BYTES_PER_S + outage_s
+            await while_up(self.agent, self._channel.write(data), budget_s, outage_s=outage_s)
         else:
             self._channel.write_nowait(data)
 
@@ -159,25 +163,29 @@ class MirrorChannel:
         if not self._channel.is_over:
             self._channel.write_nowait(encode({"op": "abort", "batch": batch}))
 
-    async def commit(self, batch: int, rest: bytes) -> None:
+    async def commit(self, batch: int, rest: bytes, *, outage_s: float = 0.0) -> None:
         """Make the agent publish the batch, after the `rest` of its parcels.
 
-        `answer` waits for the result. Raises ConnectionFailed; after `close` too.
+        `answer` waits for the result. Raises as `write`; after `close` too.
         """
         loop = asyncio.get_running_loop()
         self._answers[batch] = loop.create_future()
         self._proofs[batch] = loop.create_future()
-        await self.write(rest + encode({"op": "commit", "batch": batch}))
+        data = rest + encode({"op": "commit", "batch": batch})
+        await self.write(data, outage_s=outage_s)
 
-    async def answer(self, batch: int, *, files: int, size_bytes: int) -> BatchAnswer:
+    async def answer(
+        self, batch: int, *, files: int, size_bytes: int, outage_s: float = 0.0
+    ) -> BatchAnswer:
         """Return the result of the batch.
 
-        Raises ConnectionFailed. Then the batch may be published or not.
+        Raises as `write`. Then the batch may be published or not.
         """
         answer = self._answers[batch]
         try:
-            budget_s = _ANSWER_S + size_bytes / _BYTES_PER_S + files / 50
-            found = await while_up(self.agent, asyncio.shield(answer), budget_s)
+            budget_s = _ANSWER_S + size_bytes / _BYTES_PER_S + files / 50 + outage_s
+            waiting = asyncio.shield(answer)
+            found = await while_up(self.agent, waiting, budget_s, outage_s=outage_s)
             self.is_owed = False
             return found
         except BaseException:
@@ -213,10 +221,10 @@ class MirrorChannel:
         if task is not None:
             await cancel_all(task)
 
-    def _check(self) -> None:
+    def _check(self, *, may_be_lost: bool) -> None:
         if self._failure is not None:
             raise self._failure.with_traceback(None)
-        if not self.agent.is_up or self._channel.is_over:
+        if self._channel.is_over or not (self.agent.is_up or may_be_lost):
             raise _link_lost()
 
     async def _read(self, on_proof: OnProof) -> None:
@@ -276,16 +284,24 @@ class MirrorChannel:
         self._proved.set()
 
 
-async def while_up(agent: FileAgent, work: Awaitable[_T], budget_s: float) -> _T:
-    """Await `work` while the link is up, for at most `budget_s`. Raises ConnectionFailed."""
+async def while_up(
+    agent: FileAgent, work: Awaitable[_T], budget_s: float, *, outage_s: float = 0.0
+) -> _T:
+    """Await `work` for at most `budget_s`, and while the link is not away for over `outage_s`.
+
+    Raises ConnectionFailed.
+    """
     task = asyncio.ensure_future(work)
+    seen_up = time.monotonic()
     try:
         async with asyncio.timeout(budget_s):
             while True:
                 await asyncio.wait([task], timeout=_LINK_CHECK_S)
                 if task.done():
                     return task.result()
-                if not agent.is_up:
+                if agent.is_up:
+                    seen_up = time.monotonic()
+                elif time.monotonic() - seen_up >= outage_s:
                     raise _link_lost()
     except TimeoutError:
         raise ConnectionFailed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from tunnelkit.mirror.agent.batch_reader import Slice
+from tunnelkit.mirror.agent.path_header import Slice
 from tunnelkit.mux.tasks import cancel_all
 
 #: About this much waits in memory.

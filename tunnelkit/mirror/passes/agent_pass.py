@@ -11,8 +11,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tunnelkit.mirror.agent.batch_reader import ExpectedState, Slice, deletion, slices
+from tunnelkit.mirror.agent.batch_reader import deletion, slices
 from tunnelkit.mirror.agent.channel import BatchAnswer, MirrorChannel
+from tunnelkit.mirror.agent.path_header import ExpectedState, Slice
 from tunnelkit.mirror.agent.read_ahead import ReadAhead
 from tunnelkit.mirror.context import PassResult, SyncContext
 from tunnelkit.mirror.passes import local_changes
@@ -27,6 +28,8 @@ from tunnelkit.mirror.tree.scanner import DIR, Entry, Scan
 _FEW_ROWS = 10
 #: A first copy need not appear at once. What has been published stays if the link breaks.
 _FIRST_COPY_BYTES = 64 << 20
+#: How long a big file's transfer waits for a lost link: what was sent is kept by then.
+_OUTAGE_S = 300.0
 
 
 @dataclass(slots=True)
@@ -36,6 +39,7 @@ class _Batch:
     sends: (entry, digest, racy) by path.
     news: paths never sent before.
     rest: parcels to send together with the commit.
+    is_big: True if it has a big file, which goes on where it was after a lost link.
     The last field counts the paths already reported as pending.
     """
 
@@ -47,7 +51,13 @@ class _Batch:
     size_bytes: int = 0
     rest: bytes = b""
     began: bool = False
+    is_big: bool = False
     reported: int = 0
+
+    @property
+    def outage_s(self) -> float:
+        """Return how long a lost link may be away, in seconds."""
+        return _OUTAGE_S if self.is_big else 0.0
 
 
 class AgentPass:
@@ -132,10 +142,13 @@ class AgentPass:
         if batch.number == 0:
             return
         batch.began = True
-        await self.live.commit(batch.number, batch.rest)
+        await self.live.commit(batch.number, batch.rest, outage_s=batch.outage_s)
         on_pending(frozenset({*batch.sends, *batch.deletes}))
         answer = await self.live.answer(
-            batch.number, files=len(batch.sends), size_bytes=batch.size_bytes
+            batch.number,
+            files=len(batch.sends),
+            size_bytes=batch.size_bytes,
+            outage_s=batch.outage_s,
         )
         digests = await asyncio.to_thread(self._record, batch, answer)
         self.live.recorded(batch.number, digests)
@@ -186,7 +199,10 @@ class AgentPass:
             self._batch.news |= await asyncio.to_thread(self._intend, piece)
         if piece.data:
             batch = self._begin()
+            batch.is_big |= piece.goes_on
             batch.sends.update(piece.sends)
+            for path in piece.dropped:
+                del batch.sends[path]
             batch.size_bytes += len(piece.data)
             if few and piece.last and not whole:
                 batch.rest += piece.data  # sent with the commit that follows at once
@@ -199,7 +215,8 @@ class AgentPass:
                 on_pending(frozenset(batch.sends))
         if self._ground.progress is not None:
             self._ground.progress.add(len(piece.sends), piece.size_bytes)
-        if self._ground.fresh and not whole and self._batch.size_bytes > _FIRST_COPY_BYTES:
+        much = self._batch.size_bytes > _FIRST_COPY_BYTES
+        if self._ground.fresh and not whole and much and not piece.goes_on:
             await self._commit(on_pending)
 
     def _intend(self, piece: Slice) -> set[str]:
@@ -242,7 +259,7 @@ class AgentPass:
     async def _write(self, data: bytes) -> None:
         batch = self._batch
         data, batch.rest, batch.began = batch.rest + data, b"", True
-        await self.live.write(data)
+        await self.live.write(data, outage_s=batch.outage_s)
 
     async def _delete(
         self,

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import TypeVar
 
-from tunnelkit.mirror.agent.batch_reader import ExpectedState
 from tunnelkit.mirror.agent.channel import MirrorChannel
+from tunnelkit.mirror.agent.path_header import ExpectedState
 from tunnelkit.mirror.context import SyncContext
 from tunnelkit.mirror.passes.agent_pass import AgentPass
 from tunnelkit.mirror.passes.options import OnPending

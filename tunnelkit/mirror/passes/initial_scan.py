@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tunnelkit.mirror.agent.batch_reader import ExpectedState
+from tunnelkit.mirror.agent.path_header import ExpectedState
 from tunnelkit.mirror.api import MirrorHalted
 from tunnelkit.mirror.passes.prefetch import Prefetch
 from tunnelkit.mirror.record.manifest import Manifest

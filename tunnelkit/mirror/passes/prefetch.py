@@ -11,14 +11,13 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
-from tunnelkit.mirror.agent.batch_reader import ExpectedState, Slice, slices
+from tunnelkit.mirror.agent.batch_reader import WHOLE_BYTES, slices
+from tunnelkit.mirror.agent.path_header import ExpectedState, Slice
 from tunnelkit.mirror.record import diff
 from tunnelkit.mirror.record.manifest import ManifestEntry
 from tunnelkit.mirror.tree.scanner import DIR, FILE, Entry, Found, Scan
 from tunnelkit.mux.tasks import cancel_all
 
-#: rsync sends bigger files: it transfers only the changed parts of them.
-LIVE_FILE_BYTES = 8 << 20
 #: Read at most this much ahead: the change may turn out to be much bigger. All of it may wait in
 #: memory.
 _UNSEEN_BYTES = 64 << 20
@@ -119,8 +118,6 @@ def ahead_of(
             continue
         is_new_dir = entry.kind == DIR and row is None
         is_whole = entry.kind == FILE and entry.ctime_ns < horizon_ns
-        if staged.get(path) != entry and (
-            is_new_dir or (is_whole and entry.size <= LIVE_FILE_BYTES)
-        ):
+        if staged.get(path) != entry and (is_new_dir or (is_whole and entry.size <= WHOLE_BYTES)):
             wanted.changed[path] = entry
     return wanted

@@ -1,7 +1,8 @@
 """One pass: scan what may have changed on the laptop, choose how to send it, send it.
 
 Changes and the first copy use the agent's live channel (agent_pass.py). rsync (bulk_pass.py) sends
-big files, very much at once, and everything if there is no agent.
+big files, very much at once, and everything if there is no agent. tar has no part of that but the
+last: it has no deltas, and can't go on after a lost link.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from tunnelkit.mirror.agent.batch_reader import WHOLE_BYTES
 from tunnelkit.mirror.agent.channel import Fenced, MirrorChannel
 from tunnelkit.mirror.agent.channel_provider import ChannelProvider
 from tunnelkit.mirror.api import MirrorHost
@@ -23,7 +25,6 @@ from tunnelkit.mirror.passes.bulk_pass import BulkPass
 from tunnelkit.mirror.passes.early_staging import EarlyStager, is_bulk
 from tunnelkit.mirror.passes.initial_scan import MUCH_FILES, InitialScan
 from tunnelkit.mirror.passes.options import OnPending, PassOptions
-from tunnelkit.mirror.passes.prefetch import LIVE_FILE_BYTES
 from tunnelkit.mirror.passes.remote_doubts import RemoteDoubts
 from tunnelkit.mirror.passes.size_warnings import SizeWatch
 from tunnelkit.mirror.progress import Progress
@@ -283,7 +284,9 @@ class Syncer:
         ground = self.ground
         again = frozenset(path for path in ground.conflicts if path in ground.manifest.rows)
         ahead = self._ahead.take()
-        if live is None or ground.folding or (not ground.fresh and is_bulk(difference)):
+        by_rsync = self._rsync.sends_deltas
+        much = by_rsync and not ground.fresh and is_bulk(difference)
+        if live is None or ground.folding or much:
             if ahead is not None:
                 ahead.abort()
             bulk = BulkPass(ground, self._rsync, self._sizes)
@@ -299,8 +302,8 @@ class Syncer:
         passes: list[tuple[AgentPass | BulkPass, diff.Diff, PassOptions]]
         passes = [(by_live, small, replace(wishes, again=again - big_again))]
         if big or big_again:
-            bulk = BulkPass(ground, self._rsync, self._sizes)
-            passes.append((bulk, large, replace(wishes, again=big_again)))
+            way = BulkPass(ground, self._rsync, self._sizes) if by_rsync else by_live
+            passes.append((way, large, replace(wishes, again=big_again)))
             if small.absent:  # send new files first: a renamed file is never missing
                 passes.reverse()
         if doubted.changed:
@@ -335,4 +338,4 @@ class Syncer:
 
 def _is_big(scan: Scan, path: str) -> bool:
     entry = scan.entries.get(path)
-    return entry is not None and entry.kind == FILE and entry.size > LIVE_FILE_BYTES
+    return entry is not None and entry.kind == FILE and entry.size > WHOLE_BYTES

@@ -39,6 +39,7 @@ class FetchRule:
     newer_stays: keep a local file that is newer, or of the same size and time.
     safe_links: skip symlinks that lead out of the tree.
     partial_dir: directory for partly received files, which the next call continues.
+    big: the files that are worth it; where rsync is missing, only these are continued.
     backup_dir: directory for the former content.
     stall_s: after so long without a byte the link counts as dead.
     """
@@ -46,6 +47,7 @@ class FetchRule:
     newer_stays: bool = False
     safe_links: bool = False
     partial_dir: Path | None = None
+    big: frozenset[str] = frozenset()
     backup_dir: Path | None = None
     stall_s: int = 60
 
@@ -55,7 +57,11 @@ class Transfer(Protocol):
 
     Paths are relative to both roots. A reader at either end sees the old content of a file or the
     new one.
+
+    sends_deltas: True if only the changed parts of a big file are sent.
     """
+
+    sends_deltas: bool
 
     async def push(
         self,

@@ -66,6 +66,14 @@ class Placer:
             self._landing = Destination(self._root)
         return self._landing
 
+    def needs(self, path: str, arrival: Arrival) -> bool:
+        """Return True if the file must be placed. Errors as for `file`."""
+        try:
+            return self._place(path, arrival) is not None
+        except OSError as error:
+            self._fail(path, error)
+            return False
+
     def file(self, path: str, arrival: Arrival, make: Callable[[int, str], None]) -> None:
         """Place a file or symlink. Errors of the system go into `failed`.
 

@@ -72,6 +72,7 @@ class Rsync:
     """Runs the local rsync against one remote root."""
 
     def __init__(self, remote: RemoteHost, local_root: str, *, program: str = "rsync") -> None:
+        self.sends_deltas = True
         self._remote = remote
         self._local_root = local_root
         self._program = program

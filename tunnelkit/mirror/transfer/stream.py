@@ -13,9 +13,15 @@ from typing import IO
 
 from tunnelkit.errors import ConnectionFailed, MissingProgram
 from tunnelkit.mirror.transfer.tar_archive import Pipe, Stopped
+from tunnelkit.remote_command import remote_command
 from tunnelkit.remote_script import RemoteHost
 
 _TICK_S = 0.5
+
+
+def far_script(script: str, *args: str) -> str:
+    """Return one command line that runs `script` under sh with `args` as $1..."""
+    return remote_command(["sh", "-c", script, "tk", *args])
 
 
 def broke_off(remote: RemoteHost, cause: str) -> ConnectionFailed:
@@ -33,13 +39,13 @@ async def run_stream(
     command: str,
     work: Callable[[Pipe], None],
     *,
-    stdin: IO[bytes] | None = None,
+    stdin: IO[bytes] | int | None = None,
     stall_s: float,
     budget_s: float,
 ) -> tuple[int, str]:
     """Run a remote command, with `work` in a thread at the other end of its stdin.
 
-    stdin: if given, `work` reads the command's stdout instead.
+    stdin: a file or subprocess.DEVNULL. If given, `work` reads the command's stdout instead.
     Returns the exit code and the error output. Raises ConnectionFailed after `stall_s` without a
     byte, or after `budget_s`; and what `work` raises."""
     argv = [*remote.remote_shell(), "--", remote.destination(), command]

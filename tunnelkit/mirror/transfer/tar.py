@@ -18,12 +18,12 @@ from tunnelkit.mirror.api import name_paths
 from tunnelkit.mirror.remote.edits import remote_digests
 from tunnelkit.mirror.remote.scripts import RemoteStat, encode
 from tunnelkit.mirror.transfer.base import FetchRule, TransferResult, progress_line
-from tunnelkit.mirror.transfer.stream import broke_off, run_stream
+from tunnelkit.mirror.transfer.big_fetch import BigFetch
+from tunnelkit.mirror.transfer.stream import broke_off, far_script, run_stream
 from tunnelkit.mirror.transfer.tar_archive import Packer, Pipe
 from tunnelkit.mirror.transfer.tar_scripts import CUT_OFF, LOOK, PACK, REFUSED, UNPACK
 from tunnelkit.mirror.transfer.tar_unpack import Unpacker
 from tunnelkit.mirror.tree.scanner import DIR, FILE, LINK, digest, lstat
-from tunnelkit.remote_command import remote_command
 from tunnelkit.remote_script import RemoteHost, run_script
 
 _STALL_S = 15.0
@@ -38,6 +38,7 @@ class TarTransfer:
     """A `Transfer` by tar. far_tar: the first line of `tar --version` on the login host."""
 
     def __init__(self, remote: RemoteHost, local_root: str, *, far_tar: str) -> None:
+        self.sends_deltas = False
         self._remote = remote
         self._local_root = local_root
         self._gnu = "GNU tar" in far_tar
@@ -75,7 +76,41 @@ class TarTransfer:
         size_bytes: int,
         listen: Callable[[bytes], None] | None = None,
     ) -> TransferResult:
-        """See `Transfer.fetch`. An interrupted file starts from the beginning: no part is kept."""
+        """See `Transfer.fetch`. Only the big files of `rule` go on where they were."""
+        big = frozenset(paths) & rule.big if rule.partial_dir is not None else frozenset()
+        small = frozenset(paths) - big
+        done = await self._fetch_small(small, remote_root, rule, size_bytes, listen)
+        if not big:
+            return done
+        there = {
+            path: (facts, mode)
+            for path, (facts, mode, _) in (await self._look(big, remote_root)).items()
+        }
+        loop = asyncio.get_running_loop()
+
+        def tell(so_far_bytes: int) -> None:
+            if listen is not None:
+                shown = progress_line(so_far_bytes, size_bytes, len(done.came))
+                loop.call_soon_threadsafe(listen, shown)
+
+        pull = BigFetch(self._remote, self._local_root, remote_root, rule, tell)
+        more = await pull.run(big, there, size_bytes=size_bytes)
+        return TransferResult(
+            max(done.exit_code, more.exit_code),
+            b"",
+            done.error_text or more.error_text,
+            done.came | more.came,
+        )
+
+    async def _fetch_small(
+        self,
+        paths: Collection[str],
+        remote_root: str,
+        rule: FetchRule,
+        size_bytes: int,
+        listen: Callable[[bytes], None] | None,
+    ) -> TransferResult:
+        """Fetch these paths in one stream of tar."""
         if not paths:
             return TransferResult(0, b"", "")
         options = ["--format=posix" if self._gnu else "--format=pax"] if self._pax else []
@@ -105,7 +140,7 @@ class TarTransfer:
             names.seek(0)
             code, said = await run_stream(
                 self._remote,
-                _far_script(PACK, remote_root, *options),
+                far_script(PACK, remote_root, *options),
                 unpack,
                 stdin=names,
                 stall_s=rule.stall_s,
@@ -194,7 +229,7 @@ class TarTransfer:
         options = ["--warning=no-unknown-keyword"] if self._gnu else []
         code, said = await run_stream(
             self._remote,
-            _far_script(UNPACK, remote_root.rstrip("/"), backup_dir, *options),
+            far_script(UNPACK, remote_root.rstrip("/"), backup_dir, *options),
             pack,
             stall_s=_STALL_S,
             budget_s=_budget_s(size_bytes, paths),
@@ -262,11 +297,6 @@ class TarTransfer:
                 return True
 
         return await asyncio.to_thread(lambda: {path for path in paths if differs(path)})
-
-
-def _far_script(script: str, *args: str) -> str:
-    """Return one command line that runs `script` under sh with `args` as $1..."""
-    return remote_command(["sh", "-c", script, "tk", *args])
 
 
 def escape(path: str) -> bytes:

@@ -101,6 +101,16 @@ exec xargs -0 tar "$@" -c -f - --
 """
 )
 
+#: $1: the root, $2: a file, $3: the first byte wanted, from 1, $4: how many. As PACK on stdout.
+PART = (
+    SETUP
+    + r"""
+cd -P -- "$1" || exit 91
+[ -f "$2" ] && [ ! -L "$2" ] || exit 92
+tail -c "+$3" -- "$2" | head -c "$4"
+"""
+)
+
 #: Per path on stdin: its name, lstat (mode, size, mtime) and a symlink's target.
 LOOK = r"""
 cd -- "$1" || exit 91

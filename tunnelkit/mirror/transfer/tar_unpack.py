@@ -25,7 +25,7 @@ _HEADER_BYTES = 1 << 20
 _NOISE_BYTES = 1 << 20
 
 
-class _AfterMark:
+class AfterMark:
     """The stream after `mark`. The login shell printed what comes before it.
 
     Raises tarfile.ReadError if the mark does not come."""
@@ -36,6 +36,7 @@ class _AfterMark:
         self._head: bytes | None = None
 
     def read(self, size: int) -> bytes:
+        """Return the next bytes, at most `size`; b"" at the end."""
         if self._head is None:
             self._head = self._find()
         data, self._head = self._head[:size], self._head[size:]
@@ -57,7 +58,7 @@ class _AfterMark:
 class _Bounded:
     """The stream, limited to a number of bytes. Raises MirrorError for more."""
 
-    def __init__(self, pipe: _AfterMark, most_bytes: int, host: str) -> None:
+    def __init__(self, pipe: AfterMark, most_bytes: int, host: str) -> None:
         self._pipe = pipe
         self._left = most_bytes
         self._host = host
@@ -128,7 +129,7 @@ class Unpacker:
         Raises tarfile.TarError if the stream is cut off or is no archive; MirrorError or Stopped.
         """
         most = self._most_bytes + _ENTRY_BYTES * (len(self._wanted) + 32)
-        stream = _Bounded(_AfterMark(pipe, MARK), most, self._host)
+        stream = _Bounded(AfterMark(pipe, MARK), most, self._host)
         try:
             self._all(stream, tell)
             while stream.read(1 << 16):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import random
 from pathlib import Path
 from typing import Any
 
-from tunnelkit.mirror.agent import batch_reader
-from tunnelkit.mirror.agent.batch_reader import ExpectedState, Slice
+import pytest
+
+from tunnelkit.mirror.agent import batch_reader, big_file
+from tunnelkit.mirror.agent.path_header import ExpectedState, Slice
 from tunnelkit.mirror.record import diff
 from tunnelkit.mirror.record.manifest import ManifestEntry
 from tunnelkit.mirror.tree.ignore import IgnoreRules
@@ -74,3 +79,58 @@ def test_slices_end_by_bytes_and_by_paths(tmp_path: Path) -> None:
     pieces = _slices(many, _scan(many), {})
     assert [len(piece.sends) for piece in pieces] == [batch_reader.SLICE_PATHS, 0]
     assert sum(piece.size_bytes for piece in pieces) == batch_reader.SLICE_PATHS
+
+
+@pytest.fixture
+def big(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that counts as big, though it is not."""
+    monkeypatch.setattr(batch_reader, "WHOLE_BYTES", 1000)
+    monkeypatch.setattr(big_file, "PIECE_BYTES", 300)
+    path = tmp_path / "b.bin"
+    path.write_bytes(random.Random(1).randbytes(2500))
+    return path
+
+
+def test_a_big_file_goes_in_pieces(big: Path) -> None:
+    for name in ("a", "c"):
+        (big.parent / name).write_text(name)
+    pieces = _slices(big.parent, _scan(big.parent), {})
+    assert [len(piece.sends) for piece in pieces if piece.goes_on] == [1, 0]
+    (begin,) = (number for number, piece in enumerate(pieces) if "b.bin" in piece.sends)
+    assert sum(piece.size_bytes for piece in pieces) == 2502
+    cutter = ParcelCutter()
+    parcels = [parcel for piece in pieces[begin : begin + 3] for parcel in cutter.feed(piece.data)]
+    assert b"".join(content for _, content in parcels) == big.read_bytes()
+    first, *_, last = (header for header, _ in parcels)
+    assert first["sha256"] == hashlib.sha256(big.read_bytes()).hexdigest()
+    assert (first["more"], last["last"]) == (True, True)
+
+
+def test_a_big_file_that_changes_while_it_is_read_is_dropped(big: Path) -> None:
+    scan = _scan(big.parent)
+    known = ExpectedState({}, {})
+    pieces = batch_reader.slices(str(big.parent), scan, diff.compare({}, scan.entries), known)
+    first = next(pieces)
+    assert first.goes_on and "b.bin" in first.sends
+    os.utime(big)
+    *_, last, end = pieces
+    assert last.dropped == last.changing == {"b.bin"} and end.last
+    assert [header["op"] for header, _ in ParcelCutter().feed(last.data)] == ["drop"]
+
+
+def test_a_big_file_that_is_there_already_is_not_sent(big: Path) -> None:
+    scan = _scan(big.parent)
+    text = hashlib.sha256(big.read_bytes()).hexdigest()
+    os.utime(big, ns=(1, 1))
+    rows = {"b.bin": ManifestEntry(scan.entries["b.bin"], text, sent=True)}
+    (piece, _) = _slices(big.parent, _scan(big.parent), rows)
+    ((header, content),) = ParcelCutter().feed(piece.data)
+    assert (header["op"], header["mtime_ns"], content) == ("meta", 1, b"")
+
+
+def test_a_big_file_that_is_gone_is_no_error(big: Path) -> None:
+    scan = _scan(big.parent)
+    known = ExpectedState({}, {})
+    big.unlink()
+    first, _ = batch_reader.slices(str(big.parent), scan, diff.compare({}, scan.entries), known)
+    assert (first.changing, first.data) == ({"b.bin"}, b"")

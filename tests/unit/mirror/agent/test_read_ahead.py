@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tunnelkit.mirror.agent.batch_reader import Slice
+from tunnelkit.mirror.agent.path_header import Slice
 from tunnelkit.mirror.agent.read_ahead import AHEAD_BYTES, ReadAhead
 
 
