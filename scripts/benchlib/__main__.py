@@ -15,6 +15,8 @@ from benchlib import (
     f5,
     f5report,
     forwards,
+    kube,
+    kubereport,
     links,
     mirror,
     mirrorcase,
@@ -26,6 +28,7 @@ from benchlib import (
     why,
 )
 from benchlib.disk import place
+from benchlib.kuberig import pod_rig
 from benchlib.measure import to_json
 from benchlib.report import (
     Measures,
@@ -70,7 +73,8 @@ def main() -> int:
 
 def _measure(args: argparse.Namespace, rounds: int) -> dict[str, dict[str, object]]:
     results: dict[str, dict[str, object]] = {}
-    for part in _PARTS if args.part == "all" else [args.part]:
+    here = [part for part in _PARTS if part not in _ELSEWHERE]
+    for part in here if args.part == "all" else [args.part]:
         work = _PARTS[part]
         if work is None:
             results[part] = _mirror(args)
@@ -210,6 +214,12 @@ def _why(args: argparse.Namespace, rounds: int) -> tuple[Measures, list[str]]:
     return found, [*table("why", found, digits=2), "", *notes]
 
 
+def _kube(args: argparse.Namespace, rounds: int) -> tuple[Measures, list[str]]:
+    with pod_rig() as pods:
+        found = kube.run(pods, rounds, quick=args.quick)
+    return kubereport.measures(found), kubereport.lines(found)
+
+
 _Part = Callable[[argparse.Namespace, int], tuple[Measures, list[str]]]
 _PARTS: dict[str, _Part | None] = {
     "forwards": _forwards,
@@ -220,7 +230,10 @@ _PARTS: dict[str, _Part | None] = {
     "ranks": _ranks,
     "probe": _probe,
     "why": _why,
+    "kube": _kube,
 }
+#: What "all" leaves out: it needs a real cluster.
+_ELSEWHERE = ("kube",)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -23,7 +23,7 @@ DIRECT, CHAINED, JUMP, FAST, WIRE = (
     "tk forward --wire",
 )
 DOWN, UP, ECHO, CONNECT = "down MB/s", "up MB/s", "echo us", "new connection ms"
-_BULK_BYTES = 64 * 1024 * 1024
+BULK_BYTES = 64 * 1024 * 1024
 _ECHOES = 300
 _CONNECTIONS = 30
 _COUNT = struct.Struct("!Q")
@@ -34,15 +34,15 @@ def run(rig: Rig, rounds: int) -> dict[str, dict[str, Series]]:
     found: dict[str, dict[str, Series]] = {name: {} for name in (DOWN, UP, ECHO, CONNECT)}
     with rig.session(), _peer(rig) as target, _ways(rig, target) as ports:
         for port in ports.values():
-            _transfer(port, b"D", _BULK_BYTES // 8)  # windows and buffers have grown
-            _transfer(port, b"S", _BULK_BYTES // 8)
+            transfer(port, b"D", BULK_BYTES // 8)  # windows and buffers have grown
+            transfer(port, b"S", BULK_BYTES // 8)
         for way in interleaved(list(ports), rounds, "forwards"):
             port = ports[way]
             for measure, value in (
-                (DOWN, _transfer(port, b"D", _BULK_BYTES)),
-                (UP, _transfer(port, b"S", _BULK_BYTES)),
-                (ECHO, _echo_us(port)),
-                (CONNECT, _connect_ms(port)),
+                (DOWN, transfer(port, b"D", BULK_BYTES)),
+                (UP, transfer(port, b"S", BULK_BYTES)),
+                (ECHO, echo_us(port)),
+                (CONNECT, connect_ms(port)),
             ):
                 found[measure].setdefault(way, Series()).values.append(value)
     return found
@@ -103,7 +103,7 @@ def _connect(port: int, wanted: bytes) -> socket.socket:
     return sock
 
 
-def _transfer(port: int, direction: bytes, count: int) -> float:
+def transfer(port: int, direction: bytes, count: int) -> float:
     """MB/s (10^6 bytes) of one transfer, from the first byte asked to the last one had."""
     with _connect(port, b"E") as warm:
         warm.sendall(b"x")
@@ -137,7 +137,7 @@ def _receive(sock: socket.socket, count: int) -> None:
         count -= size
 
 
-def _echo_us(port: int) -> float:
+def echo_us(port: int) -> float:
     """Median round trip of one byte on a connection that is there, microseconds."""
     with _connect(port, b"E") as sock:
         times = []
@@ -149,7 +149,7 @@ def _echo_us(port: int) -> float:
     return median(times) * 1e6
 
 
-def _connect_ms(port: int) -> float:
+def connect_ms(port: int) -> float:
     """Median time from connect to the first byte back through a new connection, ms."""
     times = []
     for _ in range(_CONNECTIONS):

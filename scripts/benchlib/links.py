@@ -20,10 +20,10 @@ from benchlib.forwards import (
     JUMP,
     UP,
     _connect,
-    _connect_ms,
-    _echo_us,
+    connect_ms,
+    echo_us,
     _peer,
-    _transfer,
+    transfer,
 )
 from benchlib.measure import Series, interleaved, timed
 from benchlib.rig import NODE, Rig, background, free_port, listens, wait_until
@@ -38,7 +38,7 @@ _HELD = {
     SSHTUNNEL: linkholder.SSHTUNNEL,
     ASYNCSSH: linkholder.ASYNCSSH,
 }
-_BULK_BYTES = 48 * 1024 * 1024
+BULK_BYTES = 48 * 1024 * 1024
 _COMMANDS = 5
 _MESSAGES = 15
 
@@ -56,14 +56,14 @@ def run(rig: Rig, rounds: int) -> tuple[Measures, Measures]:
 
     with _peer(rig) as target, _ways(rig, target) as (ports, holders):
         for port in ports.values():
-            _transfer(port, b"D", _BULK_BYTES // 8)  # windows and buffers have grown
-            _transfer(port, b"S", _BULK_BYTES // 8)
+            transfer(port, b"D", BULK_BYTES // 8)  # windows and buffers have grown
+            transfer(port, b"S", BULK_BYTES // 8)
         for way in interleaved(list(ports), rounds, "links"):
             port = ports[way]
-            add(found, DOWN, way, _transfer(port, b"D", _BULK_BYTES))
-            add(found, UP, way, _transfer(port, b"S", _BULK_BYTES))
-            add(found, ECHO, way, _echo_us(port))
-            add(found, CONNECT, way, _connect_ms(port))
+            add(found, DOWN, way, transfer(port, b"D", BULK_BYTES))
+            add(found, UP, way, transfer(port, b"S", BULK_BYTES))
+            add(found, ECHO, way, echo_us(port))
+            add(found, CONNECT, way, connect_ms(port))
             add(found, MESSAGE, way, _message_ms(port))
             if way == JUMP:
                 argv = rig.ssh("-J", "login", "--", NODE, "true")

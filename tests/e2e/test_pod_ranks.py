@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.kube_rig import KubeProject, kill_session, running_stand_in
+from tests.support.pod_ranks import STOP, TRAIN, children, to_the_end
 from tests.support.terminal import Terminal
-from tests.support.tkrig import PATIENCE_S, free_port, line_of, made_project
-from tunnelkit.demo.dap_client import DapClient
+from tests.support.tkrig import free_port, line_of, made_project
 from tunnelkit.errors import DebugError
 from tunnelkit.lab.kube.stand_in import StandIn
 
-TRAIN = """\
-import os
-import socket
-
-rank = int(os.environ["RANK"])
-size = int(os.environ["WORLD_SIZE"])
-for step in range(3):
-    total = rank * 10 + step
-print("rank", rank, "of", size, "done in", os.environ["TK_NODE"])
-"""
-STOP = line_of(TRAIN, "total = rank")
 _STS = ("StatefulSet", "train")
 PODS = ("train-0", "train-1", "train-2")
 
@@ -51,32 +38,6 @@ async def project(pods: StandIn, tmp_path: Path) -> AsyncIterator[KubeProject]:
         yield made
     for pod in PODS:
         pods.remove_pod(pod)
-
-
-async def children(
-    project: KubeProject, first: DapClient, count: int, stop: int = STOP
-) -> dict[int, DapClient]:
-    """The sessions that the editor on rank 0 was asked to open, by rank."""
-    found: dict[int, DapClient] = {}
-    async with asyncio.timeout(PATIENCE_S):
-        while len(found) < count:
-            told = await first.wait_event("debugpyAttach", timeout_s=60)
-            editor = await project.editor(int(told["connect"]["port"]) or None)
-            rank = int(told["tkRank"])
-            await editor.attach(
-                {str(project.dir / "train.py"): [stop]},
-                path_mappings=project.path_mappings,
-                timeout_s=60,
-                tkRank=rank,
-            )
-            found[rank] = editor
-            assert told["name"] == f"rank {rank} · train-{rank}"
-    return found
-
-
-async def to_the_end(editor: DapClient, thread: int, source: dict[str, Any]) -> None:
-    await editor.request("setBreakpoints", source=source, breakpoints=[])
-    await editor.finish(thread, timeout_s=60)
 
 
 async def through(project: KubeProject, terminal: Terminal, run: int) -> None:

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Protocol, cast
 
 import pytest
 
@@ -48,6 +48,17 @@ def running_stand_in() -> Iterator[StandIn]:
                 cluster.stop()
 
 
+class Pods(Protocol):
+    """A namespace of a cluster; `root` is a directory of the test's own."""
+
+    @property
+    def context(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def root(self) -> Path: ...
+
+
 @dataclass(frozen=True)
 class _NoLab:
     """What `Project` asks of a lab, where there is none."""
@@ -59,26 +70,17 @@ class _NoLab:
 
 
 class KubeProject(Project):
-    """A project whose cluster is the stand-in, and its node a pod."""
+    """A project whose cluster is the stand-in, or another one, and its node a pod."""
 
     node_environ: ClassVar[dict[str, str]] = {}
 
-    def __init__(self, cluster: StandIn, base: Path, *, remote: str = "~/work") -> None:
+    def __init__(self, cluster: Pods, base: Path, *, remote: str = "~/work") -> None:
         self.cluster = cluster
         self.base = base
         self.lab = cast(LabInfo, _NoLab(cluster.root, cluster.root))
         self.port = free_port()
         self.dir = base / f"proj-{secrets.token_hex(3)}"
-        self.env = {
-            **os.environ,
-            TAG: str(base),
-            "HOME": str(base / "h"),
-            "TK_STATE_DIR": str(base / "s"),
-            "TK_RUNTIME_DIR": str(base),
-            "TK_CONFIG_DIR": str(base / "f"),
-            "XDG_CACHE_HOME": str(base / "c"),
-            "PYTHONUNBUFFERED": "1",
-        }
+        self.env = self.environ()
         self._remote = remote
         self.pod_dir = cluster.root
         self._terminals = []
@@ -89,9 +91,28 @@ class KubeProject(Project):
         self.configure()
         self.write("2.py", PROGRAM)
 
+    def environ(self) -> dict[str, str]:
+        """The environment of its `tk`."""
+        return {
+            **os.environ,
+            TAG: str(self.base),
+            "HOME": str(self.base / "h"),
+            "TK_STATE_DIR": str(self.base / "s"),
+            "TK_RUNTIME_DIR": str(self.base),
+            "TK_CONFIG_DIR": str(self.base / "f"),
+            "XDG_CACHE_HOME": str(self.base / "c"),
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def kubectl(self) -> str:
+        """The program that its `tk` reaches the cluster with."""
+        return kubectl()
+
     def configure(self, extra: str = "") -> None:
         where = f'context = "{self.cluster.context}"\nnamespace = "{self.cluster.namespace}"\n'
-        text = f'[cluster]\n{where}kubectl = "{kubectl()}"\n[mirror]\nremote = "{self._remote}"\n'
+        text = (
+            f'[cluster]\n{where}kubectl = "{self.kubectl()}"\n[mirror]\nremote = "{self._remote}"\n'
+        )
         (self.dir / "tunnelkit.toml").write_text(f"{text}[debug]\nport = {self.port}\n{extra}")
         tk = Path(sys.executable).parent / "tk"
         words = [str(tk), "trust", "--yes"]
