@@ -41,6 +41,8 @@ class _Unusual(Exception):
 
 def run(words: list[str]) -> bool:
     """Run the command line if it is a plain one; return False if it is for typer."""
+    if words in (["--version"], ["-V"]):
+        words = ["version"]
     if not words or words[0] not in FAST:
         return False
     try:

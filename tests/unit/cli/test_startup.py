@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tunnelkit import __version__
+
 #: Each costs more than the whole command, or brings something along that does.
 HEAVY = {
     "asyncio",
@@ -50,27 +52,42 @@ try:
     main(sys.argv[1:])
 except SystemExit as end:
     code = end.code
+else:
+    code = 0
 print(code, *sorted(set(sys.modules) - before), sep="\\n")
 """
 
 
-@pytest.mark.parametrize("words", [["status"], ["status", "--json"], ["ready", "--sync"]])
-def test_what_is_loaded(words: list[str], tmp_path: Path) -> None:
+def loaded(words: list[str], directory: Path) -> tuple[str, list[str]]:
+    """The exit code of `tk WORDS` in that directory, and the modules that it has imported."""
     environ = {
         **os.environ,
-        "TK_STATE_DIR": str(tmp_path / "s"),
-        "TK_RUNTIME_DIR": str(tmp_path),
+        "TK_STATE_DIR": str(directory / "s"),
+        "TK_RUNTIME_DIR": str(directory),
     }
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, *words],
-        cwd=tmp_path,
+        cwd=directory,
         env=environ,
         capture_output=True,
         text=True,
         timeout=60,
         check=True,
     )
-    code, *loaded = done.stdout.split()
-    assert code == "4", done.stderr
-    assert "tunnelkit.session.runtime.blocking_client" in loaded
-    assert HEAVY.isdisjoint(loaded), HEAVY.intersection(loaded)
+    _, _, told = done.stdout.rpartition(f"tk {__version__}\n")
+    code, *modules = told.split()
+    return code, modules
+
+
+@pytest.mark.parametrize("words", [["status"], ["status", "--json"], ["ready", "--sync"]])
+def test_what_is_loaded(words: list[str], tmp_path: Path) -> None:
+    code, modules = loaded(words, tmp_path)
+    assert code == "4"
+    assert "tunnelkit.session.runtime.blocking_client" in modules
+    assert HEAVY.isdisjoint(modules), HEAVY.intersection(modules)
+
+
+@pytest.mark.parametrize("words", [["version"], ["--version"], ["-V"]])
+def test_the_version_needs_nothing(words: list[str], tmp_path: Path) -> None:
+    _, modules = loaded(words, tmp_path)
+    assert HEAVY.isdisjoint(modules), HEAVY.intersection(modules)
