@@ -185,7 +185,7 @@ async def test_a_change_of_kind_that_broke_off_twice_is_made(
     mirror = await rig.started()
     await mirror.barrier(20)
 
-    async def broken(live: MirrorChannel, batch: int, rest: bytes) -> None:
+    async def broken(live: MirrorChannel, batch: int, rest: bytes, **more: float) -> None:
         raise ConnectionFailed("cut", transient=True)
 
     with monkeypatch.context() as patch:
