@@ -25,7 +25,7 @@ def made(member: Member) -> None:
 async def test_one_f5_and_one_rank_dies(member: Member, project: RigProject) -> None:
     project.write("train.py", TRAIN)
     await project.up("sts/train")
-    terminal = await project.loop("--all-pods", "python", "train.py")
+    terminal = await project.loop("--all-pods", "python3", "train.py")
     assert "RANK, WORLD_SIZE: tk gives them" in terminal.text
     await terminal.line(r"all 3 ranks wait \(train-0: 0, train-1: 1, train-2: 2\)")
     first = await project.f5(STOP, file="train.py")
@@ -34,7 +34,7 @@ async def test_one_f5_and_one_rank_dies(member: Member, project: RigProject) -> 
     for rank, (_, frame) in stops.items():
         assert await sessions[rank].evaluate("rank * 100 + size", frame) == str(rank * 100 + 3)
 
-    member.shell("train-1", "pkill -KILL -f train.py")
+    member.shell("train-1", "pkill -KILL -f '[t]rain.py'")
     await sessions[1].wait_event("terminated", timeout_s=PATIENCE_S)
     for rank in (0, 2):
         thread, frame = stops[rank]

@@ -130,6 +130,10 @@ class PodStream(LocalStream):
             await self._running.send_eof()
 
 
+#: An API server that has just started knows no rights yet (403), and a kubelet no pods (404).
+_WHILE_STARTING = (403, 404)
+
+
 class PodStreams:
     """Runs commands in the pods of `target`, through `proxy`."""
 
@@ -138,6 +142,8 @@ class PodStreams:
         self._proxy = proxy
         self._streams: set[PodStream] = set()
         self._running: set[_Exec] = set()
+        #: Pods where a command was accepted before.
+        self._accepted: set[str] = set()
 
     async def run(self, pod: str, words: Sequence[str], *, stdin: bytes) -> Completed:
         """See `base.Link.run`; the caller bounds the time."""
@@ -184,10 +190,17 @@ class PodStreams:
         except (OSError, http.HttpError) as error:
             raise self._proxy.lost(printable(str(error))) from error
         if isinstance(answer, http.Response):
-            what = f"run a command in pod {pod}"
-            where = str(self._target)
-            raise refusal(answer.status, said(answer.body), what=what, where=where)
+            raise self._refused(pod, answer)
+        self._accepted.add(pod)
         return _Exec(answer)
+
+    def _refused(self, pod: str, answer: http.Response) -> ConnectionFailed:
+        what, where = f"run a command in pod {pod}", str(self._target)
+        error = refusal(answer.status, said(answer.body), what=what, where=where)
+        if pod in self._accepted and answer.status in _WHILE_STARTING:
+            error.transient = True
+            error.hint = "tk tries again: a server that has just started says so, too"
+        return error
 
     def _failed(self, pod: str, why: str) -> ConnectionFailed:
         return ConnectionFailed(

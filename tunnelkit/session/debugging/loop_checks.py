@@ -22,6 +22,8 @@ def no_command(command: LoopCommand, node: str | None) -> DebugError:
     hint = "check the spelling, and the PATH of the job: tk run printenv PATH"
     if any(character in command.program for character in " ;&|<>$"):
         hint = "for a line of shell: tk loop sh -c 'LINE'"
+    elif command.program == "python":
+        hint = "if there is python3 only: tk loop python3 ..."
     elif node is None:
         hint = "check the spelling"
     return DebugError(f"{command.program}: not found {_where(node)}", hint=hint)
