@@ -26,6 +26,17 @@ def duration(seconds: float) -> str:
     return f"{hours} h {left} min" if hours else f"{minutes} min {rest} s"
 
 
+def out_of_memory(kills: object) -> str:
+    """Return what the kernel's kills for memory mean for a program that failed meanwhile.
+
+    kills: their number as the node reports it; "" for 0, and for what is no number.
+    """
+    if not isinstance(kills, int) or isinstance(kills, bool) or kills < 1:
+        return ""
+    what = "a process" if kills == 1 else f"{kills} processes"
+    return f"out of memory: the kernel killed {what} of this job or pod"
+
+
 def shown(text: str, keep: str = "") -> str:
     """Escape the characters of `text` that a terminal would obey, except those in `keep`.
 

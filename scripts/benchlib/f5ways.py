@@ -75,9 +75,11 @@ class StockWay:
 
 
 @contextmanager
-def tk_way(rig: Rig, script: Path, line: int, *options: str) -> Iterator[TkWay]:
+def tk_way(
+    rig: Rig, script: Path, line: int, *options: str, python: str = "python"
+) -> Iterator[TkWay]:
     """`tk loop` on the script while the context lasts."""
-    command = ["python", "-m", "debugpy", "--wait-for-client", script.name]
+    command = [python, "-m", "debugpy", "--wait-for-client", script.name]
     argv = [TK_PROGRAM, "loop", *options, *command]
     with background(argv, cwd=rig.project, env=rig.environ, **_QUIET):
         wait_until(lambda: rig.status()["loops"], "tk loop")

@@ -43,7 +43,7 @@ TK_SYNC, TK_PULL, TK_FORWARD, TK_UP, TK_IMAGE = (
 )
 CP, TAR, CAT, PORT_FORWARD, EXEC, RUN = (
     "kubectl cp",
-    "tar | kubectl exec",
+    "tar into kubectl exec",
     "kubectl exec cat",
     "kubectl port-forward",
     "kubectl exec true",
@@ -103,7 +103,7 @@ def run(rig: PodRig, rounds: int, *, quick: bool) -> Found:
 def _f5(rig: PodRig, script: Path, rounds: int, rtt_ms: float) -> Rows:
     with ExitStack() as stack:
         ways: dict[str, Way] = {
-            TK: stack.enter_context(tk_way(rig, script, _STOP_LINE)),  # type: ignore[arg-type]
+            TK: stack.enter_context(tk_way(rig, script, _STOP_LINE, python="python3")),  # type: ignore[arg-type]
             F5_BY_HAND: stack.enter_context(by_hand_way(rig, script, _STOP_LINE)),
         }
         seen: dict[str, list[Round]] = {name: [] for name in ways}
@@ -155,7 +155,7 @@ def _copy(rig: PodRig) -> float:
     return time.perf_counter() - start
 
 
-def _until_text(path: Path, text: str, timeout_s: float = 30.0) -> None:
+def _until_text(path: Path, text: str, timeout_s: float = 120.0) -> None:
     ends = time.monotonic() + timeout_s
     while time.monotonic() < ends:
         try:
@@ -226,8 +226,8 @@ def _big(rig: PodRig, rounds: int) -> dict[str, Rows]:
         else:
             down[name].values.append(timed(lambda: _cat(rig, base / "copy.bin")))
     shutil.rmtree(rig.project / "out", ignore_errors=True)
-    with _pushing(rig, base):
-        for _ in range(rounds * 5):
+    for _ in range(rounds):
+        with _pushing(rig, base):
             busy[TK_SYNC].values.append(_save(rig) * 1e3)
     return {BIG: up, PULL: down, SAVE_BUSY: busy}
 
@@ -236,7 +236,13 @@ def _big(rig: PodRig, rounds: int) -> dict[str, Rows]:
 def _pushing(rig: PodRig, base: Path) -> Iterator[None]:
     _random_file(base / "big.bin", BIG_BYTES)
     os.replace(base / "big.bin", rig.project / "big.bin")
+    root = rig.inside(rig.remote_project)
+
+    def some_is_there() -> bool:
+        return any(one.stat().st_size > BIG_BYTES // 20 for one in root.glob(".tk-part-*"))
+
     try:
+        wait_until(some_is_there, "the first part of a big file")
         yield
     finally:
         (rig.project / "big.bin").unlink()

@@ -82,6 +82,30 @@ async def test_from_up_to_down_in_a_pod_of_the_users(pods: StandIn, project: Kub
     assert left == ["home/work/2.py", "home/work/tunnelkit.toml"]
 
 
+async def test_a_server_that_has_just_started_knows_no_rights_yet(
+    pods: StandIn, project: KubeProject
+) -> None:
+    """It refuses what it allowed before; the session goes on trying, and nobody has to come."""
+    await project.up("ml-dev-env")
+    terminal = await project.loop("python", "2.py")
+    editor, thread, frame = await project.f5_to_stop(STOP)
+    await editor.request("setBreakpoints", source={"path": str(project.dir / "2.py")})
+    pods.ask("POST", "/standin/deny", {"rights": ["create pods/exec"]})
+    try:
+        pods.ask("POST", "/standin/cut", {})
+        async with asyncio.timeout(60):
+            while "you don't have the right to" not in str(await project.status()):
+                await asyncio.sleep(0.1)
+    finally:
+        pods.ask("POST", "/standin/deny", {"rights": []})
+    async with asyncio.timeout(60):
+        assert await editor.evaluate("total + 1000", frame) == "1000"
+    await editor.finish(thread)
+    await terminal.line(r"run 1 · ended: exit code 0")
+    assert "Nothing is tried" not in project.session_log(1 << 20)
+    await project.tk("down")
+
+
 async def test_a_pod_of_tks_own_from_its_wait_to_its_end(
     pods: StandIn, project: KubeProject
 ) -> None:

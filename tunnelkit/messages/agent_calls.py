@@ -167,12 +167,14 @@ class InjectionSpec(AttachSpec):
 
 class RunEndInfo(TypedDict, total=False):
     """The end of a run. why: "ended", or who ended it. error: it could not be started. waited_s:
-    how long it waited for an editor. ahead: its turn had not come."""
+    how long it waited for an editor. ahead: its turn had not come. oom_kills: processes that the
+    kernel killed for memory meanwhile, in the whole job or pod."""
 
     code: int | None
     signal: str | None
     duration_s: float
     peak_rss_bytes: int
+    oom_kills: int
     waited_s: float | None
     error: str
     why: str

@@ -204,7 +204,16 @@ def running_rig(port: int) -> Iterator[Rig]:
         rig = Rig(root, control)
         rig.wait_serves()
         here = ["--listen", f"127.0.0.1:{port}", "--upstream", rig.endpoint]
-        argv = [sys.executable, "-W", "ignore", "-m", "tunnelkit.lab.proxy", *here, "--control", str(control)]
+        argv = [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "tunnelkit.lab.proxy",
+            *here,
+            "--control",
+            str(control),
+        ]
         relay = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
         try:
             processes.until(control.exists, "the relay is there")

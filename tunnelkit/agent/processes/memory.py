@@ -1,6 +1,6 @@
-"""The memory that a process takes."""
+"""The memory that a process takes, and those that were killed for it."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Iterator, Optional
 
 if TYPE_CHECKING:
     from tunnelkit.messages.loop_events import Memory
@@ -19,3 +19,35 @@ def memory_of(pid: int) -> "Memory":
         return {"rss_bytes": found[b"Rss:"], "share_bytes": found[b"Pss:"]}
     except (OSError, ValueError, KeyError):
         return {}
+
+
+def oom_kills(proc: str = "/proc", mount: str = "/sys/fs/cgroup") -> Optional[int]:
+    """Processes of this cgroup that the kernel has killed for memory so far; None where cgroups
+    don't tell."""
+    for path in _counters(proc, mount):
+        try:
+            with open(path, encoding="ascii") as file:
+                for line in file:
+                    name, _, value = line.partition(" ")
+                    if name == "oom_kill":
+                        return int(value)
+        except (OSError, ValueError):
+            pass
+    return None
+
+
+def _counters(proc: str, mount: str) -> Iterator[str]:
+    """Where the count may be, for both versions of cgroups (cgroups(7))."""
+    try:
+        with open(f"{proc}/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        kinds, _, path = line.partition(":")[2].partition(":")
+        # A container may see its own group alone, at the root of the mount.
+        if not kinds:
+            yield from (f"{mount}{path}/memory.events", f"{mount}/memory.events")
+        elif "memory" in kinds.split(","):
+            top = f"{mount}/memory"
+            yield from (f"{top}{path}/memory.oom_control", f"{top}/memory.oom_control")

@@ -25,6 +25,7 @@ from typing import (
     Tuple,
 )
 
+from tunnelkit.agent.processes.memory import oom_kills
 from tunnelkit.debuggee import process_mark
 
 if TYPE_CHECKING:
@@ -39,13 +40,15 @@ _MAX_LOOKS = 4
 
 class Exit(NamedTuple):
     """The end of a process: exit code, or the signal that ended it, and the time and memory it
-    took.
+    took. oom_kills: processes that the kernel killed for memory meanwhile, in the whole job or
+    pod; 0 for one that ended well.
     """
 
     code: Optional[int]
     signal: Optional[str]
     duration_s: float
     peak_rss_bytes: int
+    oom_kills: int = 0
 
     def describe(self) -> "RunEndInfo":
         """The end as a JSON object."""
@@ -54,6 +57,7 @@ class Exit(NamedTuple):
             "signal": self.signal,
             "duration_s": self.duration_s,
             "peak_rss_bytes": self.peak_rss_bytes,
+            "oom_kills": self.oom_kills,
         }
 
 
@@ -77,7 +81,13 @@ class ChildProcess:
         self.marked = marked
         self.popen = popen
         self.started_s = time.monotonic()
+        self._oom_kills = oom_kills()
         self.exited: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+
+    def oom_kills(self) -> int:
+        """Processes killed for memory since this one was started."""
+        before, now = self._oom_kills, oom_kills()
+        return max(now - before, 0) if before is not None and now is not None else 0
 
     def signal(self, number: int) -> None:
         """Send a signal to the whole process group."""
@@ -246,9 +256,11 @@ class ProcessTable:
                 name = signal.Signals(number).name
             except ValueError:
                 name = f"signal {number}"
-            how = Exit(None, name, duration_s, peak_rss_bytes)
+            how = Exit(None, name, duration_s, peak_rss_bytes, process.oom_kills())
         else:
-            how = Exit(os.WEXITSTATUS(status), None, duration_s, peak_rss_bytes)
+            code = os.WEXITSTATUS(status)
+            killed = process.oom_kills() if code else 0
+            how = Exit(code, None, duration_s, peak_rss_bytes, killed)
         if not process.exited.done():
             process.exited.set_result(how)
 

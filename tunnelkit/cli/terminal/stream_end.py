@@ -6,6 +6,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from tunnelkit.cli.terminal.output import note
+from tunnelkit.text_format import out_of_memory
 
 if TYPE_CHECKING:
     from tunnelkit.session.runtime.control_answers import StreamEnd
@@ -19,6 +20,8 @@ def exit_code(detail: StreamEnd) -> int:
 
     if "failure" in detail:
         raise TunnelkitError.from_json(detail["failure"])
+    if killed := out_of_memory(detail.get("oom_kills")):
+        note(f"tk: {killed}")
     if name := detail.get("signal"):
         return 128 + int(getattr(signal, name, signal.SIGKILL))
     code = detail.get("code")

@@ -22,14 +22,15 @@ _NAMES = {number: name for name, number in _NUMBERS.items()}
 class RunEnd:
     """The end of a run, as the agent reports it.
 
-    why: "ended", or who ended it. lost: the reason why nothing will be known of it; "" if something
-    is.
+    why: "ended", or who ended it. oom_kills: kills for memory meanwhile. lost: the reason why
+    nothing will be known of it; "" if something is.
     """
 
     code: int | None = None
     signal: str | int | None = None
     why: str = "ended"
     peak_rss_bytes: int | None = None
+    oom_kills: int = 0
     lost: str = ""
 
     @staticmethod
@@ -41,6 +42,7 @@ class RunEnd:
             signal=signal if isinstance(signal, str) else whole(signal),
             why=text(event.get("why")) or "ended",
             peak_rss_bytes=whole(event.get("peak_rss_bytes")),
+            oom_kills=whole(event.get("oom_kills")) or 0,
         )
 
 

@@ -16,6 +16,7 @@ from tunnelkit.errors import TunnelkitError
 from tunnelkit.mux.dap_framing import DapReader, frame
 from tunnelkit.mux.splice import quick_ack
 from tunnelkit.mux.tasks import cancel_all, start
+from tunnelkit.text_format import out_of_memory
 
 _READ_BYTES = 64 * 1024
 #: A breakpoint's answer waits this long at most for what the node says of its file.
@@ -254,7 +255,8 @@ class DapProxy:
             await self.send(self._session.give_up(how.lost))
         else:
             took = cost(ran_s, how.peak_rss_bytes)
-            detail = took if how.why == "ended" else ", ".join(filter(None, (how.why, took)))
+            why = "" if how.why == "ended" else how.why
+            detail = ", ".join(filter(None, (why, took, out_of_memory(how.oom_kills))))
             await self.send(self._session.ended(how.code, how.signal, detail))
 
     @property

@@ -55,6 +55,8 @@ done
 [ -n "$found" ] || { echo "tk: no Python 3.8 or newer in this pod" >&2; exit 127; }
 exec "$found" -I -S "$@"
 """
+#: That last line of the script's own, in part.
+_OUR_WORDS = "tk: no Python"
 #: Runs the script that comes first on stdin; its length is the first word.
 _STUB = (
     "import os,sys\nn=int(sys.argv[1]);b=b''\nwhile len(b)<n:\n c=os.read(0,n-len(b))\n"
@@ -161,12 +163,12 @@ class PodAgent:
     async def _refusal(self, stream: ByteStream) -> Exception:
         """Return the error for a script that ended without an answer."""
         code, said = await stream.wait(), printable(stream.diagnosis())
-        if code == _NOT_FOUND and "tk: no Python" not in said and '"sh"' in said:
+        if code == _NOT_FOUND and _OUR_WORDS not in said and '"sh"' in said:
             return _NoShell()
         if code in (126, _NOT_FOUND):
             return AllocationError(
                 f"no Python 3.8 or newer in pod {self.pod}",
-                cause=said,
+                cause=None if _OUR_WORDS in said else said,
                 hint="use an image that has one, or set [cluster] python to its path",
             )
         if code == NO_AGENT:

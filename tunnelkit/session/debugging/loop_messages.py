@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from tunnelkit.text_format import shown
+from tunnelkit.text_format import out_of_memory, shown
 
 #: Limit of one event's text; an agent may send megabytes.
 _MAX_CHARS = 4000
@@ -82,6 +82,8 @@ def ending(event: Mapping[str, object]) -> str:
     how = f"signal {event['signal']}" if event.get("signal") else f"exit code {event.get('code')}"
     why = event.get("why")
     because = "" if why in (None, "ended") else f" ({why})"
+    if killed := out_of_memory(event.get("oom_kills")):
+        because = f"{because} ({killed})"
     lived_s = _number(event.get("duration_s", 0.0))
     waited_s = _number(event.get("waited_s") or 0.0)
     peak = f"peak {int(_number(event.get('peak_rss_bytes', 0))) // 2**20} MiB"

@@ -217,12 +217,15 @@ class RunAnswer(TypedDict):
 
 
 class StreamEnd(TypedDict, total=False):
-    """The end of a stream. code, signal: of its process. error: the stream broke off."""
+    """The end of a stream. code, signal: of its process. error: the stream broke off.
+
+    oom_kills: processes that the kernel killed for memory meanwhile, in the whole job or pod."""
 
     failure: ErrorInfo
     error: str
     code: int | None
     signal: str | None
+    oom_kills: int
 
 
 class SayNotice(TypedDict):

@@ -7,8 +7,11 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 #: Runs in a process of its own: a ProcessTable takes over SIGCHLD and reaps everything.
 _DRIVER = """
@@ -70,9 +73,12 @@ while True: time.sleep(60)
 """
 
 
-def drive(program: str, tmp_path: Path, what: str) -> dict[str, Any]:
+def drive(program: str, tmp_path: Path, what: str, *, group: Path | None = None) -> dict[str, Any]:
+    """Run the program in a table of its own, in that cgroup if one is given."""
+    join = f"open({str(group / 'cgroup.procs')!r}, 'w').write('0')\n" if group else ""
+    code = join + _DRIVER
     done = subprocess.run(
-        [sys.executable, "-c", _DRIVER, textwrap.dedent(program), str(tmp_path / "pids"), what],
+        [sys.executable, "-c", code, textwrap.dedent(program), str(tmp_path / "pids"), what],
         capture_output=True,
         text=True,
         timeout=60,
@@ -172,3 +178,41 @@ def test_a_daemon_without_environment_or_group_ends_with_its_own_run_only() -> N
     assert answer["alive"] == [[gone, there, there], [gone, gone, there], [gone, gone, there]]
     # They are asked to end, not only killed once the grace is over.
     assert answer["asked"] == ["asked asked "] * 2
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A cgroup with 64 MB for all that is in it, without swap to go to."""
+    v1 = Path("/sys/fs/cgroup/memory")
+    top = v1 if v1.is_dir() else Path("/sys/fs/cgroup")
+    group = top / f"tk-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no memory cgroup can be made here: {error}")
+    try:
+        limit = group / ("memory.limit_in_bytes" if v1.is_dir() else "memory.max")
+        if not limit.exists():
+            pytest.skip("cgroups count no memory here")
+        limit.write_text(str(64 << 20))
+        for swap, most in (("memory.swap.max", "0"), ("memory.swappiness", "0")):
+            if (group / swap).exists():
+                (group / swap).write_text(most)
+        yield group
+    finally:
+        group.rmdir()
+
+
+@pytest.mark.root
+def test_who_was_killed_for_memory(tmp_path: Path, small_group: Path) -> None:
+    """The program itself, or a child of it; one that ended well meanwhile is not blamed."""
+    hog = "b'x' * (256 << 20)"
+    how = drive(hog, tmp_path, "run", group=small_group)["how"]
+    assert (how["signal"], how["oom_kills"]) == ("SIGKILL", 1)
+    child = f"import os, subprocess, sys\nsubprocess.run([sys.executable, '-c', {hog!r}])\n"
+    how = drive(child + "sys.exit(1)", tmp_path, "run", group=small_group)["how"]
+    assert (how["code"], how["oom_kills"]) == (1, 1)
+    how = drive(child, tmp_path, "run", group=small_group)["how"]
+    assert (how["code"], how["oom_kills"]) == (0, 0)
+    how = drive("import sys\nsys.exit(3)", tmp_path, "run", group=small_group)["how"]
+    assert (how["code"], how["oom_kills"]) == (3, 0)
