@@ -37,7 +37,7 @@ def oom_kills(proc: str = "/proc", mount: str = "/sys/fs/cgroup") -> Optional[in
 
 
 def _counters(proc: str, mount: str) -> Iterator[str]:
-    """Where the count may be, for both versions of cgroups (cgroups(7))."""
+    """The files that may have the count, for both versions of cgroups (cgroups(7))."""
     try:
         with open(f"{proc}/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:
             lines = file.read().splitlines()
