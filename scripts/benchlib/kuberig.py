@@ -45,6 +45,8 @@ class PodRig:
         mirror = f'[mirror]\nremote = "{self.remote_project}"\n'
         text = f"{where}{mirror}[debug]\nport = {self.debug_port}\n"
         (self.project / "tunnelkit.toml").write_text(text)
+        # Else what was pulled is the mirror's, and goes with the local file.
+        (self.project / ".tkignore").write_text("out/\n")
         self.tk("trust", "--yes")
 
     def kubectl(self, *words: str) -> list[str]:

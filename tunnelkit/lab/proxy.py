@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -91,7 +92,8 @@ class _Pipe(asyncio.Protocol):
                 self._queued_bytes -= len(data)
                 self.peer.transport.write(data)
             else:
-                self.peer.transport.write_eof()
+                with contextlib.suppress(OSError):  # that end has just been reset
+                    self.peer.transport.write_eof()
                 self._eof_delivered = True
                 self._close_if_done()
         self.update_reading()
