@@ -56,6 +56,7 @@ class SessionAgents:
             self.cluster.repair,
             debuggee=self.debuggee,
             on_link=self.cluster.agent_changed,
+            most_pause_s=self.cluster.setup.backend.most_pause_s,
         )
 
     def first(self) -> AgentClient:
@@ -122,6 +123,7 @@ class SessionAgents:
             on_link=self.on_link,
             on_stuck=self.on_stuck,
             repair=self.cluster.repair,
+            most_pause_s=self.cluster.setup.backend.most_pause_s,
         )
         await client.connect_patiently(self.cluster.has_ended)
         info = await INFO.ask(client, {})

@@ -36,7 +36,7 @@ _HELLO_TIMEOUT_S = 30.0
 KEEPALIVE_S = 5.0
 _MOST_NOTICES = 20
 SILENCE_S = 15.0
-_MAX_BACKOFF_S = 10.0
+MOST_PAUSE_S = 10.0
 #: Limit for a new job: its agent and its node's sshd start within this time.
 _FIRST_PATIENCE_S = 60.0
 
@@ -60,6 +60,7 @@ class AgentClient:
     on_link: called with True when a link is attached, with (False, reason, error or None) when not.
     on_stuck: called with the error when attempts stop until `retry`, with None after `retry`.
     repair: installs the agent's file again; `dial` is then called once more.
+    most_pause_s: the longest pause between two attempts to attach a new link.
     """
 
     def __init__(
@@ -71,8 +72,10 @@ class AgentClient:
         on_link: Callable[[bool, str, TunnelkitError | None], None] = lambda up, why, error: None,
         on_stuck: Callable[[TunnelkitError | None], None] = lambda error: None,
         repair: Callable[[], Awaitable[None]] | None = None,
+        most_pause_s: float = MOST_PAUSE_S,
     ) -> None:
         self._dial = dial
+        self._most_pause_s = most_pause_s
         self._on_link = on_link
         self._on_stuck = on_stuck
         self._repair = repair
@@ -216,7 +219,7 @@ class AgentClient:
                     self._on_stuck(None)
                     continue
             # Jitter: many sessions that lost one login node must not all reconnect at once.
-            delay_s = min(_MAX_BACKOFF_S, 0.2 * 2**attempt) * random.uniform(0.5, 1.0)  # noqa: S311
+            delay_s = min(self._most_pause_s, 0.2 * 2**attempt) * random.uniform(0.5, 1.0)  # noqa: S311
             await asyncio.sleep(delay_s)
             attempt += 1
 

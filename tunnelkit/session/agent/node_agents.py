@@ -17,7 +17,7 @@ from tunnelkit.link.base import ByteStream
 from tunnelkit.messages.agent_calls import INFO, PEER_START
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.tasks import cancel_all, start
-from tunnelkit.session.agent.client import AgentClient
+from tunnelkit.session.agent.client import MOST_PAUSE_S, AgentClient
 from tunnelkit.session.agent.exec_streams import ExecStreams
 from tunnelkit.session.agent.peer_loops import PeerLoops, here
 from tunnelkit.session.runtime.status import NodeAgentInfo
@@ -88,7 +88,7 @@ class PeerAgents:
     start it.
     repair: see AgentClient.
     debuggee: takes a process that dialled in. on_link: called with True when a link to one of them
-    is attached, with False when it is lost.
+    is attached, with False when it is lost. most_pause_s: see AgentClient.
     """
 
     def __init__(
@@ -100,8 +100,10 @@ class PeerAgents:
         *,
         debuggee: OnDebuggee,
         on_link: Callable[[bool], None] = lambda up: None,
+        most_pause_s: float = MOST_PAUSE_S,
     ) -> None:
         self._on_link = on_link
+        self._most_pause_s = most_pause_s
         self._repair = repair
         self._debuggee = debuggee
         self._agent = agent
@@ -243,6 +245,7 @@ class PeerAgents:
                 notices={},
                 on_link=lambda up, why, error: self._linked(peer.node, up),
                 repair=self._repair,
+                most_pause_s=self._most_pause_s,
             )
             await client.connect_patiently(_never)
             if not peer.pid:

@@ -10,6 +10,7 @@ from tunnelkit.config.schema import Settings
 from tunnelkit.link.base import Link, LinkKind, LinkSetup
 from tunnelkit.model import Completed
 from tunnelkit.scheduler.base import Command, Scheduler
+from tunnelkit.session.agent.client import MOST_PAUSE_S
 from tunnelkit.session.agent.install import Installed
 from tunnelkit.session.agent.routes import Route
 from tunnelkit.session.doctor.check import Check
@@ -74,6 +75,7 @@ class Backend:
     serves: True if it is the backend for these settings' cluster.
     direct_route: the route's name while the link itself reaches the node.
     forwards: True if a link on the direct route carries forwards; else they go over the wire.
+    most_pause_s: the longest pause between two attempts to reach an agent that was lost.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Backend:
     shared_home: bool = True
     direct_route: str = "ssh"
     forwards: bool = True
+    most_pause_s: float = MOST_PAUSE_S
     serves: Callable[[Settings], bool] = lambda settings: not settings.cluster.is_kubernetes
     brings_agent: bool = False
     job_body: Callable[[Settings, str], str] | None = None

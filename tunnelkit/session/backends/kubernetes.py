@@ -177,6 +177,9 @@ def _checks() -> tuple[Check, ...]:
     return KUBE_CHECKS
 
 
+#: An attempt is one request to the API server, and no login.
+_MOST_PAUSE_S = 2.0
+
 KUBERNETES = Backend(
     name="kubernetes",
     links=KUBE_LINKS,
@@ -189,6 +192,7 @@ KUBERNETES = Backend(
     has_login_host=False,
     shared_home=False,
     direct_route="exec",
+    most_pause_s=_MOST_PAUSE_S,
     forwards=False,
     serves=lambda settings: settings.cluster.is_kubernetes,
     brings_agent=True,
