@@ -31,7 +31,7 @@ def out_of_memory(kills: object) -> str:
 
     kills: their number as the node reports it; "" for 0, and for what is no number.
     """
-    if not isinstance(kills, int) or isinstance(kills, bool) or kills < 1:
+    if not isinstance(kills, int) or isinstance(kills, bool) or not 0 < kills < 1 << 32:
         return ""
     what = "a process" if kills == 1 else f"{kills} processes"
     return f"out of memory: the kernel killed {what} of this job or pod"

@@ -26,7 +26,7 @@ def test_only_colours_of_tk_pass(text: str) -> None:
     assert _PAINTED.sub("", painted).replace("\n", "").replace("\t", "").isprintable()
 
 
-@pytest.mark.parametrize("kills", [0, -1, None, "3", True, 2.0])
+@pytest.mark.parametrize("kills", [0, -1, None, "3", True, 2.0, 10**300])
 def test_no_kills_no_words(kills: object) -> None:
     assert out_of_memory(kills) == ""
 
