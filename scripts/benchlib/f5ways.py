@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Protocol
 
 from benchlib.f5editor import Target
-from benchlib.rig import NODE, Rig, background, end_listener, free_port, listener, wait_until
+from benchlib.rig import (
+    NODE,
+    BenchProject,
+    Rig,
+    background,
+    end_listener,
+    free_port,
+    listener,
+    wait_until,
+)
 from benchlib.rig import TK as TK_PROGRAM
 
 TK = "tk loop"
@@ -42,7 +51,7 @@ class TkWay:
 
     name = TK
 
-    def __init__(self, rig: Rig, script: Path, line: int) -> None:
+    def __init__(self, rig: BenchProject, script: Path, line: int) -> None:
         self._rig = rig
         mappings = ((str(rig.project), str(rig.remote_project)),)
         self.target = Target(rig.debug_port, str(script), line, mappings)
@@ -76,7 +85,7 @@ class StockWay:
 
 @contextmanager
 def tk_way(
-    rig: Rig, script: Path, line: int, *options: str, python: str = "python"
+    rig: BenchProject, script: Path, line: int, *options: str, python: str = "python"
 ) -> Iterator[TkWay]:
     """`tk loop` on the script while the context lasts."""
     command = [python, "-m", "debugpy", "--wait-for-client", script.name]

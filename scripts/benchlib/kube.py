@@ -103,7 +103,7 @@ def run(rig: PodRig, rounds: int, *, quick: bool) -> Found:
 def _f5(rig: PodRig, script: Path, rounds: int, rtt_ms: float) -> Rows:
     with ExitStack() as stack:
         ways: dict[str, Way] = {
-            TK: stack.enter_context(tk_way(rig, script, _STOP_LINE, python="python3")),  # type: ignore[arg-type]
+            TK: stack.enter_context(tk_way(rig, script, _STOP_LINE, python="python3")),
             F5_BY_HAND: stack.enter_context(by_hand_way(rig, script, _STOP_LINE)),
         }
         seen: dict[str, list[Round]] = {name: [] for name in ways}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import subprocess
@@ -11,9 +10,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from benchlib.rig import DIR_VARIABLE, TK, free_port, wait_until
+from benchlib.rig import DIR_VARIABLE, BenchProject, free_port, wait_until
 from tests.support.kubernetes import Member, running_rig, why_no_rig
 from tests.support.kubernetes.project import WORK, pod
 
@@ -22,16 +20,14 @@ POD = "ml-dev-env"
 BY_HAND = "/workspace/by-hand"
 
 
-class PodRig:
+class PodRig(BenchProject):
     """One project, mirrored into the pod's WORK, as a member of a namespace. Made by `pod_rig`."""
 
     def __init__(self, base: Path, member: Member) -> None:
         self.member = member
-        self.project = base / "project"
-        self.debug_port = free_port()
         self.remote_project = Path(WORK, "project")
         self._programs = member.rig.root / "bin"
-        self.environ = {
+        environ = {
             **{name: value for name, value in os.environ.items() if not name.startswith("TK_")},
             "HOME": str(base),
             "KUBECONFIG": str(member.kubeconfig),
@@ -40,12 +36,13 @@ class PodRig:
             "TK_STATE_DIR": str(base / "state"),
             "TK_RUNTIME_DIR": str(base),
         }
+        super().__init__(base / "project", environ)
         self.project.mkdir()
         where = f'[cluster]\ncontext = "{member.context}"\nnamespace = "{member.namespace}"\n'
         mirror = f'[mirror]\nremote = "{self.remote_project}"\n'
         text = f"{where}{mirror}[debug]\nport = {self.debug_port}\n"
         (self.project / "tunnelkit.toml").write_text(text)
-        # Else what was pulled is the mirror's, and goes with the local file.
+        # A pulled file would belong to the mirror, which deletes it in the pod with the local one.
         (self.project / ".tkignore").write_text("out/\n")
         self.tk("trust", "--yes")
 
@@ -62,27 +59,6 @@ class PodRig:
         if done.returncode:
             raise RuntimeError(f"{' '.join(argv)}: {done.stderr.decode().strip()}")
         return done.stdout
-
-    def tk(self, *words: str, timeout_s: float = 300.0) -> str:
-        """Run tk in the project; return its stdout. Raises RuntimeError if it fails."""
-        done = subprocess.run(
-            [TK, *words],
-            cwd=self.project,
-            env=self.environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
-        if done.returncode:
-            raise RuntimeError(f"tk {' '.join(words)}: {done.stderr.strip() or done.stdout}")
-        return done.stdout
-
-    def status(self) -> dict[str, Any]:
-        """`tk status --json`."""
-        found: dict[str, Any] = json.loads(self.tk("status", "--json"))
-        return found
 
     @contextmanager
     def session(self, *words: str) -> Iterator[None]:
@@ -108,13 +84,12 @@ class PodRig:
 
 
 def pid_in(name: str) -> int:
-    """The pid of the first program of a pod's container. Raises RuntimeError."""
+    """The pid of the first program of a pod's container, which sleeps. Raises RuntimeError."""
+    mark = f"HOSTNAME={name}".encode()
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if f"HOSTNAME={name}".encode() in (entry / "environ").read_bytes().split(b"\0") and (
-                b"\0sleep\0" in b"\0" + (entry / "cmdline").read_bytes() + b"\0"
-                or b"sleep" in (entry / "cmdline").read_bytes().split(b"\0")[0]
-            ):
+            is_first = (entry / "cmdline").read_bytes().startswith(b"sleep\0")
+            if is_first and mark in (entry / "environ").read_bytes().split(b"\0"):
                 return int(entry.name)
     raise RuntimeError(f"no process of pod {name}")
 

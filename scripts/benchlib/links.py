@@ -20,9 +20,9 @@ from benchlib.forwards import (
     JUMP,
     UP,
     _connect,
+    _peer,
     connect_ms,
     echo_us,
-    _peer,
     transfer,
 )
 from benchlib.measure import Series, interleaved, timed

@@ -37,35 +37,18 @@ remote = "~/{remote}"
 """
 
 
-class Rig:
-    """One lab and one project, mirrored into ~/`remote`. Made by `rig`."""
+class BenchProject:
+    """A project that the real tk uses, with its own environment.
 
-    def __init__(self, base: Path, info: LabInfo, remote: str = "bench") -> None:
-        self.info = info
-        self._remote = remote
-        self.project = base / "project"
+    remote_project: the mirrored project as the node sees it. debug_port: where editors connect.
+    """
+
+    remote_project: Path
+
+    def __init__(self, project: Path, environ: dict[str, str]) -> None:
+        self.project = project
+        self.environ = environ
         self.debug_port = free_port()
-        self.environ = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("TK_")},
-            "TK_CONFIG_DIR": str(info.profile.parents[1]),
-            "TK_STATE_DIR": str(base / "state"),
-            "TK_RUNTIME_DIR": str(base),
-            "TK_LAB_DIR": str(info.dir),
-            "TK_LAB_SSH_CONFIG": str(info.ssh_config),
-        }
-        self.project.mkdir(parents=True)
-        text = _TOML.format(port=self.debug_port, remote=remote)
-        (self.project / "tunnelkit.toml").write_text(text)
-        self.tk("trust", "--yes")
-
-    @property
-    def remote_project(self) -> Path:
-        """The mirrored project as the node sees it."""
-        return self.info.home / self._remote
-
-    def ssh(self, *words: str) -> list[str]:
-        """argv of the plain ssh that tk is compared with: the same configuration."""
-        return ["ssh", "-F", str(self.info.ssh_config), "-o", "BatchMode=yes", *words]
 
     def tk(self, *words: str, timeout_s: float = 120.0) -> str:
         """Run tk in the project; return its stdout. Raises RuntimeError if it fails."""
@@ -87,6 +70,31 @@ class Rig:
         """`tk status --json`."""
         found: dict[str, object] = json.loads(self.tk("status", "--json"))
         return found
+
+
+class Rig(BenchProject):
+    """One lab and one project, mirrored into ~/`remote`. Made by `rig`."""
+
+    def __init__(self, base: Path, info: LabInfo, remote: str = "bench") -> None:
+        self.info = info
+        self.remote_project = info.home / remote
+        environ = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("TK_")},
+            "TK_CONFIG_DIR": str(info.profile.parents[1]),
+            "TK_STATE_DIR": str(base / "state"),
+            "TK_RUNTIME_DIR": str(base),
+            "TK_LAB_DIR": str(info.dir),
+            "TK_LAB_SSH_CONFIG": str(info.ssh_config),
+        }
+        super().__init__(base / "project", environ)
+        self.project.mkdir(parents=True)
+        text = _TOML.format(port=self.debug_port, remote=remote)
+        (self.project / "tunnelkit.toml").write_text(text)
+        self.tk("trust", "--yes")
+
+    def ssh(self, *words: str) -> list[str]:
+        """argv of the plain ssh that tk is compared with: the same configuration."""
+        return ["ssh", "-F", str(self.info.ssh_config), "-o", "BatchMode=yes", *words]
 
     def up(self, gpus: int = 1, cpus: int = 2) -> None:
         """`tk up` on the node that all benchmarks use."""

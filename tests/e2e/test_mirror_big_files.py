@@ -179,8 +179,8 @@ async def test_a_pull_goes_on_where_it_was(rig: Rig, monkeypatch: pytest.MonkeyP
 async def test_a_part_of_other_content_is_not_used(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another time makes another part. The same time and size: the digest tells, and it is
-    begun again."""
+    """A file with the same size and time but other content: the digests differ, and the next
+    pull begins again."""
     received = Received(monkeypatch)
     mirror = await rig.started()
     part = await broken_pull(rig, mirror, received)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from tests.support.kubernetes import Member, Rig, running_rig, why_no_rig
-from tests.support.kubernetes.project import RigProject
+from tests.support.kubernetes.project import POD, RigProject, pod
 from tests.support.tkrig import free_port, made_project
 
 
@@ -29,6 +29,13 @@ def member(rig: Rig, relay_port: int) -> Iterator[Member]:
     """Who has the role `edit` in a namespace as OpenShift makes one."""
     with rig.member(relay_port) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def ml_dev_env(member: Member) -> None:
+    """POD, as somebody has made it before tk comes."""
+    member.make(pod(POD))
+    member.wait_ready(POD)
 
 
 @pytest.fixture

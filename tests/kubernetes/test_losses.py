@@ -10,22 +10,18 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.support.kubernetes import Member
-from tests.support.kubernetes.project import RigProject, pod
+from tests.support.kubernetes.project import POD, RigProject
 from tests.support.tkrig import PROGRAM, line_of
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.timeout(300),
+    pytest.mark.usefixtures("ml_dev_env"),
+]
 
 STOP = line_of(PROGRAM, "total += step")
-POD = "ml-dev-env"
 #: How long no connection to the API server can be made.
 AWAY_S = 5.0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def made(member: Member) -> None:
-    member.make(pod(POD))
-    member.wait_ready(POD)
 
 
 async def the_proxy_is_killed(project: RigProject) -> None:

@@ -1,4 +1,4 @@
-"""Pods that tk makes in a namespace of OpenShift's, and those that can't be had."""
+"""Pods that tk makes under OpenShift's admission, and pods that can't start."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def test_a_pod_with_a_read_only_root(member: Member, project: RigProject) 
 
 
 async def test_memory_that_is_gone_is_named(member: Member, project: RigProject) -> None:
-    """A child is killed, which the API server does not tell."""
+    """The kernel kills a child of the agent. The API server never knows of it."""
     small = pod("small")
     (main,) = small["spec"]["containers"]
     main["resources"] = {"limits": {"memory": "200Mi"}, "requests": {"memory": "200Mi"}}

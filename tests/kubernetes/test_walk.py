@@ -5,21 +5,18 @@ from __future__ import annotations
 import pytest
 
 from tests.support.kubernetes import Member
-from tests.support.kubernetes.project import WORK, RigProject, pod
+from tests.support.kubernetes.project import POD, WORK, RigProject
 from tests.support.kubernetes.rig import FIRST_UID
 from tests.support.tkrig import PROGRAM, line_of
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.timeout(300),
+    pytest.mark.usefixtures("ml_dev_env"),
+]
 
 STOP = line_of(PROGRAM, "total += step")
-POD = "ml-dev-env"
 ROUNDS = 50
-
-
-@pytest.fixture(scope="module", autouse=True)
-def made(member: Member) -> None:
-    member.make(pod(POD))
-    member.wait_ready(POD)
 
 
 def running(member: Member) -> set[str]:

@@ -29,9 +29,9 @@ async def children(
     found: dict[int, DapClient] = {}
     async with asyncio.timeout(PATIENCE_S):
         while len(found) < count:
-            told = await first.wait_event("debugpyAttach", timeout_s=60)
-            editor = await project.editor(int(told["connect"]["port"]) or None)
-            rank = int(told["tkRank"])
+            asked = await first.wait_event("debugpyAttach", timeout_s=60)
+            editor = await project.editor(int(asked["connect"]["port"]) or None)
+            rank = int(asked["tkRank"])
             await editor.attach(
                 {str(project.dir / "train.py"): [stop]},
                 path_mappings=project.path_mappings,
@@ -39,7 +39,7 @@ async def children(
                 tkRank=rank,
             )
             found[rank] = editor
-            assert told["name"] == f"rank {rank} · train-{rank}"
+            assert asked["name"] == f"rank {rank} · train-{rank}"
     return found
 
 

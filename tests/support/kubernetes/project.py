@@ -13,6 +13,8 @@ from tests.support.kubernetes.rig import Member
 
 #: The directory that the images of the rig begin in; anybody may write there.
 WORK = "/workspace"
+#: A pod that is there before tk, see the fixture `ml_dev_env`.
+POD = "ml-dev-env"
 
 
 class RigProject(KubeProject):

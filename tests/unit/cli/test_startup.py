@@ -74,8 +74,8 @@ def loaded(words: list[str], directory: Path) -> tuple[str, list[str]]:
         timeout=60,
         check=True,
     )
-    _, _, told = done.stdout.rpartition(f"tk {__version__}\n")
-    code, *modules = told.split()
+    _, _, printed = done.stdout.rpartition(f"tk {__version__}\n")
+    code, *modules = printed.split()
     return code, modules
 
 

@@ -199,7 +199,7 @@ class PodStreams:
         error = refusal(answer.status, said(answer.body), what=what, where=where)
         if pod in self._accepted and answer.status in _WHILE_STARTING:
             error.transient = True
-            error.hint = "tk tries again: a server that has just started says so, too"
+            error.hint = "tk tries again: a server that has just started refuses, too"
         return error
 
     def _failed(self, pod: str, why: str) -> ConnectionFailed:

@@ -28,7 +28,7 @@ from tunnelkit.mirror.tree.scanner import DIR, Entry, Scan
 _FEW_ROWS = 10
 #: A first copy need not appear at once. What has been published stays if the link breaks.
 _FIRST_COPY_BYTES = 64 << 20
-#: How long a big file's transfer waits for a lost link: what was sent is kept by then.
+#: A big file's transfer waits so long for a lost link, and then goes on.
 _OUTAGE_S = 300.0
 
 

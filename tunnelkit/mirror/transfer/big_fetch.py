@@ -1,8 +1,8 @@
 """Fetches big files where there is no rsync, each on from where the last attempt ended.
 
-What came so far lies in the rule's private directory, under a name that tells path, size and time:
-of another version of the file nothing is used. The whole is compared by its digest before it is put
-in place.
+What came so far lies in the rule's private directory, under a name made of path, size and time. A
+part of another version is never used: the digest of the whole file is compared before it is put in
+place.
 """
 
 from __future__ import annotations
