@@ -30,7 +30,6 @@ class HeldFileAgent:
 
     def __init__(self, client: AgentClient, *, is_node: bool) -> None:
         self.client = client
-        self.call = client.call
         self.is_node = is_node
         self._channels: list[Channel] = []
 
@@ -43,6 +42,17 @@ class HeldFileAgent:
     def in_use(self) -> bool:
         """True if one of its channels is open."""
         return bool(self._still_open())
+
+    async def call(self, method: str, **params: object) -> object:
+        """Call the agent; wait while no link is attached. Raises TunnelkitError.
+
+        An agent that has ended is a lost connection: the mirror goes on without it, or by the next
+        one.
+        """
+        try:
+            return await self.client.call(method, **params)
+        except AgentGone as gone:
+            raise ConnectionFailed(gone.message, cause=gone.cause, transient=True) from None
 
     def open(self, header: dict[str, object]) -> Channel:
         """Open a channel to the agent."""
