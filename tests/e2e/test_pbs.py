@@ -42,7 +42,7 @@ async def project(pbs_lab: LabInfo, server: StandIn) -> AsyncIterator[Project]:
             server.set(down=False)
     finally:
         server.clear()
-        await eventually(lambda: not server.unfinished(), "the end of all jobs")
+        await jobs_end(server)
 
 
 async def ended(project: Project) -> str:
@@ -93,7 +93,7 @@ async def test_a_session_from_up_to_down(project: Project, server: StandIn) -> N
     assert status["job"]["id"] == job_id
     assert list(server.jobs()) == [job_id]
     await project.tk("down")
-    assert server.unfinished() == []
+    await jobs_end(server)
     await project.nothing_left()
 
 
@@ -106,6 +106,11 @@ async def names_are_there_for_tab(project: Project, job_id: str) -> None:
 
     await eventually(lambda: job_id in names()["jobs"], "the job among the names for TAB")
     assert names()["nodes"] == list(project.lab.nodes)
+
+
+async def jobs_end(server: StandIn) -> None:
+    """After `tk down`: PBS has taken the qdel, and ends the job in its own time."""
+    await eventually(lambda: not server.unfinished(), "the end of all jobs")
 
 
 async def f5_stops_inside_the_job(project: Project) -> None:
@@ -121,7 +126,7 @@ async def test_without_history_and_with_broken_json(project: Project, server: St
     server.reset(history=False, broken_json=True)
     await ready_and_in(project, server)
     await project.tk("down")
-    assert server.unfinished() == []
+    await jobs_end(server)
     await project.nothing_left()
 
 
@@ -138,7 +143,7 @@ async def test_what_can_never_run_is_cancelled_and_said(project: Project, server
     done = await project.tk("up", "--gpus", "9", code=8)
     assert "can never run" in done.err
     assert "ngpus: 9 asked for, 2 free of 2" in done.err
-    assert server.unfinished() == []
+    await jobs_end(server)
 
 
 @pytest.mark.slow
@@ -295,7 +300,7 @@ async def test_the_login_hosts_own_ssh_leads_there(project: Project, server: Sta
     assert status["route"] == "ssh-login"
     assert (await project.tk("run", "--", "echo", "in")).out == "in\n"
     await project.tk("down")
-    assert server.unfinished() == []
+    await jobs_end(server)
 
 
 @pytest.mark.usefixtures("node1_refuses_all")
@@ -312,7 +317,7 @@ async def test_without_any_ssh_the_agent_dials_the_login_host(
     tk_lab.heal(pbs_lab.dir)
     assert (await project.tk("run", "--", "echo", "again")).out == "again\n"
     await project.tk("down")
-    assert server.unfinished() == []
+    await jobs_end(server)
 
 
 @pytest.mark.slow
