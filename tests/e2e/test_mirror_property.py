@@ -11,24 +11,28 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support import processes
+from tests.support.far_path import far_path
 from tests.support.mirror_child import Child
 from tests.support.mirror_edits import Edits, Outputs, differences
-from tests.support.mirror_rig import Rig, needs_rsync
+from tests.support.mirror_rig import Rig, made_rig, needs_rsync
+from tests.support.mirror_sshd import Sshd
 from tests.support.tkrig import Project
 from tunnelkit import lab as tk_lab
 from tunnelkit.lab import LabInfo
+from tunnelkit.mirror.agent import batch_reader
 
 pytestmark = needs_rsync
 
 SOAK_S = float(os.environ.get("TK_SOAK_MIRROR_S", "20"))
 _BARRIER_S = 90.0
 _STAGED_S = 20.0
+_BIG_BYTES = 3000
 STAGED = ".tk-part-"
 
 
@@ -85,13 +89,26 @@ def problems(local: Path, far: Path, outputs: Outputs) -> list[str]:
         time.sleep(0.05)
 
 
+@pytest.fixture(params=["rsync", "live", "big by rsync", "big over the wire"])
+async def way(
+    request: pytest.FixtureRequest, sshd: Sshd, tmp_path: Path
+) -> AsyncIterator[tuple[Rig, int]]:
+    """A rig for each way that files can go; and from which size on a file counts as big."""
+    without = ("rsync",) if request.param == "big over the wire" else ()
+    big_bytes = _BIG_BYTES if request.param.startswith("big") else batch_reader.WHOLE_BYTES
+    with far_path(sshd, tmp_path / "bin", without=without):
+        async with made_rig(sshd, tmp_path, live=request.param != "rsync") as rig:
+            yield rig, big_bytes
+
+
 @pytest.mark.timeout(SOAK_S + 400)
-def test_equal_after_every_barrier(rig: Rig) -> None:
+def test_equal_after_every_barrier(way: tuple[Rig, int]) -> None:
+    rig, big_bytes = way
     soak = Soak(lambda dice: Edits(rig.local, dice))
     print(f"TK_SOAK_SEED={soak.seed}")
     rig.write("f0.py", "the first\n")
     outputs = Outputs(rig.far, rig.local, soak.dice)
-    child = Child(rig)
+    child = Child(rig, big_bytes=big_bytes)
     child.start()
     cuts = kills = agents = 0
     try:

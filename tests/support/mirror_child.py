@@ -1,9 +1,10 @@
 """A mirror in a process of its own, which a test may kill; and the test's hold on it.
 
-`python -m tests.support.mirror_child SSHD_DIR PORT LOCAL HOME STATE AGENT_DIR AGENT_NAME` says one
-line of JSON when it has started and one for each line that it is told: `barrier SECONDS`, `resync`,
-`quit`. An empty AGENT_NAME: all goes by rsync; else an agent of that name is started when there is
-none, also when it was killed, and it outlives this process.
+`python -m tests.support.mirror_child SSHD_DIR PORT LOCAL HOME STATE AGENT_DIR AGENT_NAME BIG_BYTES`
+says one line of JSON when it has started and one for each line that it is told: `barrier SECONDS`,
+`resync`, `quit`. An empty AGENT_NAME: all goes by rsync; else an agent of that name is started when
+there is none, also when it was killed, and it outlives this process. Files of more than BIG_BYTES
+are sent as big ones.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tests.support import processes
 from tests.support.mirror_rig import Node, Rig, RigHost
 from tests.support.mirror_sshd import Sshd, SshRemote, descendants
 from tunnelkit.errors import TunnelkitError
+from tunnelkit.mirror.agent import batch_reader
 from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.mirror.tree import scanner
 from tunnelkit.model import MirrorSpec
@@ -39,11 +41,11 @@ _FOUND_PATHS = 2
 class Child:
     """The mirror of a rig, in another process. Start it, ask it, kill it, `close` it."""
 
-    def __init__(self, rig: Rig) -> None:
+    def __init__(self, rig: Rig, *, big_bytes: int = batch_reader.WHOLE_BYTES) -> None:
         self._agent_name = f"child-{os.getpid()}-{secrets.token_hex(4)}" if rig.node else ""
         words = (rig.sshd.directory, rig.sshd.port, rig.local, rig.home, rig.state)
         agent = (rig.home.with_name("child's agent"), self._agent_name)
-        self._argv = [sys.executable, "-m", __name__, *map(str, (*words, *agent))]
+        self._argv = [sys.executable, "-m", __name__, *map(str, (*words, *agent, big_bytes))]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -208,4 +210,5 @@ def _say(answer: Mapping[str, object]) -> None:
 
 if __name__ == "__main__":
     scanner._FOUND_PATHS = _FOUND_PATHS
-    asyncio.run(_main(*sys.argv[1:]))
+    batch_reader.WHOLE_BYTES = int(sys.argv[-1])
+    asyncio.run(_main(*sys.argv[1:-1]))

@@ -176,9 +176,7 @@ class PushWorker:
         try:
             wishes = self._wishes(taken)
             dirty = await self._dirty(asked=bool(taken))
-            outcome = await self._syncer.run(
-                dirty, wishes, again=self._again, on_pending=self._pending
-            )
+            outcome = await self._syncer.run(dirty, wishes, self)
             if outcome.scanned:
                 self._watcher.widen(self._syncer.directories())
         except MirrorHalted as error:
@@ -205,7 +203,8 @@ class PushWorker:
             self._finish(taken, wrapped)
         else:
             self.error = None
-            self._tell(outcome, time.monotonic() - begin)
+            if outcome.sent or outcome.deleted:
+                self.sent(outcome, time.monotonic() - begin)
             self._settle(taken, outcome, wishes)
 
     def _wishes(self, taken: list[Request]) -> PassOptions:
@@ -244,25 +243,45 @@ class PushWorker:
         finally:
             await cancel_all(sweeping)
 
-    async def _again(self) -> DirtyPaths | None:
+    # --- as the caller of the passes (PassCaller)
+
+    async def git_began(self) -> DirtyPaths | None:
         """Return a full scan if git began during this one: half a checkout would be published."""
         if not await self._watcher.git_began():
             return None
         self._watcher.take()
         return DirtyPaths(everything="git")
 
-    def _tell(self, outcome: PassResult, duration_s: float) -> None:
-        """Report the pass to the host."""
-        if outcome.sent or outcome.deleted:
-            batch = PassRecord(
-                time.time(),
-                outcome.sent,
-                outcome.sent_bytes,
-                outcome.deleted,
-                duration_s,
-                tuple(outcome.names),
-            )
-            self._host.mirror_sent(self._name, batch)
+    async def changed(self) -> None:
+        """Return once there are changes that no pass has taken."""
+        await self._wake.wait()
+
+    async def take(self) -> DirtyPaths | None:
+        """Take the changes once the save is over. None: git is at work."""
+        self._wake.clear()
+        try:
+            if await self._watcher.settle(_AHEAD_S):
+                return self._watcher.take()
+        except BaseException:
+            self._wake.set()  # they are still to be taken
+            raise
+        self._wake.set()
+        return None
+
+    def pending(self, paths: frozenset[str]) -> None:
+        """Set the status to pending; called within a pass once its work is known."""
+        if self.status.state in (MirrorState.IN_SYNC, MirrorState.PENDING, MirrorState.STARTING):
+            self._set(MirrorState.PENDING, paths=paths)
+
+    def sent(self, result: PassResult, duration_s: float) -> None:
+        """Report a pass to the host."""
+        names = tuple(result.names)
+        record = PassRecord(
+            time.time(), result.sent, result.sent_bytes, result.deleted, duration_s, names
+        )
+        self._host.mirror_sent(self._name, record)
+
+    # ---
 
     def _back_off(self, error: TunnelkitError) -> None:
         delay_s = _BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)]
@@ -329,11 +348,6 @@ class PushWorker:
             if not request.done.done():
                 request.done.set_exception(error)
                 request.done.exception()  # the caller may have given up: no warning about it
-
-    def _pending(self, paths: frozenset[str]) -> None:
-        """Set the status to pending; called within a pass once its work is known."""
-        if self.status.state in (MirrorState.IN_SYNC, MirrorState.PENDING, MirrorState.STARTING):
-            self._set(MirrorState.PENDING, paths=paths)
 
     def _set(
         self,

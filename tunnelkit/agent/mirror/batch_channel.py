@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from typing import Callable, ContextManager, Dict, Iterator, Optional
+from typing import Callable, ContextManager, Dict, Iterator
 
 from tunnelkit.agent.mirror.dirfd_tree import DirfdTree, text_of
 from tunnelkit.agent.mirror.publish import publish
@@ -14,6 +14,8 @@ from tunnelkit.mux.parcels import ParcelCutter, ParcelError, checked, encode
 
 #: Paths per answer: a header has its limit.
 _PROOF_PATHS = 10_000
+#: One batch at a time, and saves that overtake a big file in it.
+_OPEN_BATCHES = 2
 
 
 class BatchChannel:
@@ -34,7 +36,8 @@ class BatchChannel:
         self._gate = gate
         self._send = send
         self._cutter = ParcelCutter()
-        self._batch: Optional[StagedBatch] = None
+        #: Open batches by number. What comes belongs to the last one.
+        self._open: Dict[int, StagedBatch] = {}
         self._stopped = False
         numbers = itertools.count(1)
         prefix = f"{PART_PREFIX}{nonce}-".encode()
@@ -66,31 +69,42 @@ class BatchChannel:
 
     def close(self) -> None:
         """Remove what is staged; let go of the root."""
-        self._forget()
+        while self._open:
+            self._forget()
         self._root.close()
 
     def _take(self, header: Dict[str, object], data: bytes) -> None:
         op = checked(header["op"], str)
         if op == "begin":
-            if self._batch is not None:
-                raise BadParcel("a batch begins within another")
-            replaced = str(header.get("replaced") or "")
-            self._batch = StagedBatch(DirfdTree(self._root.fd), self._name, replaced)
-            return
-        batch = self._batch
-        if batch is None:
-            raise BadParcel(f"{op!r} without a batch")
-        work = _OPS.get(op)
-        if work is not None:
-            work(batch, header, data)
-        elif op == "commit":
-            self._commit(checked(header["batch"], int), batch)
+            self._begin(checked(header["batch"], int), str(header.get("replaced") or ""))
         elif op == "abort":
-            self._forget()
+            self._abort(checked(header["batch"], int))
+        elif not self._open:
+            raise BadParcel(f"{op!r} without a batch")
+        elif op == "commit":
+            self._commit(checked(header["batch"], int))
+        elif op in _OPS:
+            _OPS[op](self._last(), header, data)
         else:
             raise BadParcel(f"unknown op {op!r}")
 
-    def _commit(self, number: int, batch: StagedBatch) -> None:
+    def _last(self) -> StagedBatch:
+        return self._open[next(reversed(self._open))]
+
+    def _begin(self, number: int, replaced: str) -> None:
+        if number in self._open or len(self._open) == _OPEN_BATCHES:
+            raise BadParcel("a batch begins within another")
+        self._open[number] = StagedBatch(DirfdTree(self._root.fd), self._name, replaced)
+
+    def _abort(self, number: int) -> None:
+        """Discard the batch, and one within it. It may be over already."""
+        while number in self._open:
+            self._forget()
+
+    def _commit(self, number: int) -> None:
+        batch = self._last()
+        if self._open.get(number) is not batch:
+            raise BadParcel("another batch is open")
         self._root.check()
         batch.complete()
         results = publish(batch, self._root.fd, self._gate)
@@ -121,10 +135,10 @@ class BatchChannel:
             self._send(encode({"batch": number, "proof": piece, "differ": why, "more": more}))
 
     def _forget(self) -> None:
-        batch, self._batch = self._batch, None
-        if batch is not None:
-            batch.discard()
-            batch.tree.close()
+        """Discard the last batch."""
+        _, batch = self._open.popitem()
+        batch.discard()
+        batch.tree.close()
 
 
 def _pieces(proof: Dict[str, str]) -> Iterator[Dict[str, str]]:

@@ -64,7 +64,7 @@ class MirrorService:
             batches = BatchChannel(root, nonce, self.gate, send)
             await self._turns.take(identity, over)
             dev, ino = identity
-            hello = {"ok": True, "dev": dev, "ino": ino, "instance": self.instance}
+            hello = {"ok": True, "dev": dev, "ino": ino, "instance": self.instance, "nests": True}
             channel.write_nowait(encode(hello))
             await _Feed(channel, batches, worker).run()
         except RootRefused as refused:

@@ -36,6 +36,11 @@ SLICE_PATHS = 500
 WHOLE_BYTES = 8 << 20
 
 
+def is_big(entry: Entry | None) -> bool:
+    """Return True for a file that is sent apart from the small ones."""
+    return entry is not None and entry.kind == FILE and entry.size > WHOLE_BYTES
+
+
 def slices(root: str, scan: Scan, difference: diff.Diff, known: ExpectedState) -> Iterator[Slice]:
     """Read what may have changed, directories first (blocking)."""
     piece, ways = Slice(), ParentDirs(scan, known.rows, difference.changed)
@@ -46,7 +51,7 @@ def slices(root: str, scan: Scan, difference: diff.Diff, known: ExpectedState) -
         entry = difference.changed[path]
         if path in scan.unreadable:
             continue  # a directory: must not get these permissions on the cluster
-        if entry.kind == FILE and entry.size > WHOLE_BYTES:
+        if is_big(entry):
             if parts or piece.refreshed:
                 piece.data = b"".join(parts)
                 yield piece

@@ -67,14 +67,14 @@ def _pieces(
         yield piece
         return
     parts: list[bytes] = []
-    opening: dict[str, object] = {"op": "file", "more": True, **header}
+    opening: dict[str, object] = {"op": "file", "more": entry.size > PIECE_BYTES, **header}
     offset = 0
     while offset < entry.size:
         content = os.pread(fd, min(PIECE_BYTES, entry.size - offset), offset)
         offset += len(content)
         is_last = offset >= entry.size
         if not content or (is_last and not is_as_scanned(fd, entry)):
-            yield _drop(path)
+            yield Slice(changing={path}) if opening else _drop(path)
             return
         parts.append(encode(opening or {"op": "data", "last": is_last}, content))
         opening = {}

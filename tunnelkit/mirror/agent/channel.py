@@ -88,6 +88,8 @@ class MirrorChannel:
     ) -> None:
         self.agent = agent
         self.instance = ""
+        #: True if a batch may begin within another
+        self.nests = False
         #: True if something was sent that has no answer yet
         self.is_owed = False
         self._claim = claim
@@ -125,6 +127,7 @@ class MirrorChannel:
             channel.close()
             raise refusal(header, host, root, claim)
         live.instance = str(header["instance"])
+        live.nests = header.get("nests") is True
         live._task = asyncio.create_task(live._read(on_proof), name="tk-mirror-live")
         return live
 
@@ -136,6 +139,7 @@ class MirrorChannel:
     def begin(self, replaced_stamp: str) -> tuple[int, bytes]:
         """Begin a batch. Return its number, and the bytes that must be sent first.
 
+        If `nests`, another batch may be open: it goes on after this one is committed or aborted.
         replaced_stamp: names the directory for replaced files.
         """
         self._number += 1

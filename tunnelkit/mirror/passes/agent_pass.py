@@ -18,7 +18,7 @@ from tunnelkit.mirror.agent.read_ahead import ReadAhead
 from tunnelkit.mirror.context import PassResult, SyncContext
 from tunnelkit.mirror.passes import local_changes
 from tunnelkit.mirror.passes.delete_guard import check_deletes
-from tunnelkit.mirror.passes.options import OnPending, PassOptions
+from tunnelkit.mirror.passes.options import During, OnPending, PassOptions, awaited
 from tunnelkit.mirror.passes.size_warnings import SizeWatch
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.record import diff
@@ -54,22 +54,34 @@ class _Batch:
     is_big: bool = False
     reported: int = 0
 
-    @property
-    def outage_s(self) -> float:
-        """Return how long a lost link may be away, in seconds."""
-        return _OUTAGE_S if self.is_big else 0.0
-
 
 class AgentPass:
-    """Sends the changes of a diff over one live channel. One `run` at a time."""
+    """Sends the changes of a diff over one live channel. One `run` at a time.
 
-    def __init__(self, ground: SyncContext, live: MirrorChannel, sizes: SizeWatch) -> None:
+    outlasts_outage: wait for a lost link, as with a big file.
+    """
+
+    def __init__(
+        self,
+        ground: SyncContext,
+        live: MirrorChannel,
+        sizes: SizeWatch,
+        *,
+        outlasts_outage: bool = False,
+    ) -> None:
         self._ground = ground
         self.live = live
         self._sizes = sizes
+        self._outlasts_outage = outlasts_outage
+        self._during: During = awaited
         self._batch = _Batch()
         #: of the `run` under way
         self._result = PassResult()
+
+    @property
+    def _outage_s(self) -> float:
+        """Return how long a lost link may be away, in seconds."""
+        return _OUTAGE_S if self._outlasts_outage or self._batch.is_big else 0.0
 
     @property
     def staged(self) -> Mapping[str, Entry]:
@@ -92,9 +104,15 @@ class AgentPass:
             self.live.abort(batch.number)
 
     async def run(
-        self, scan: Scan, difference: diff.Diff, wishes: PassOptions, on_pending: OnPending
+        self,
+        scan: Scan,
+        difference: diff.Diff,
+        wishes: PassOptions,
+        on_pending: OnPending,
+        during: During = awaited,
     ) -> PassResult:
-        """Send and delete. Raises as `Syncer.run`."""
+        """Send and delete. during: awaits what takes long. Raises as `Syncer.run`."""
+        self._during = during
         ground, rows = self._ground, self._ground.manifest.rows
         result = self._result = PassResult()  # without what `stage` has found: it is read again
         self._warn(scan, difference)
@@ -142,13 +160,13 @@ class AgentPass:
         if batch.number == 0:
             return
         batch.began = True
-        await self.live.commit(batch.number, batch.rest, outage_s=batch.outage_s)
+        await self.live.commit(batch.number, batch.rest, outage_s=self._outage_s)
         on_pending(frozenset({*batch.sends, *batch.deletes}))
         answer = await self.live.answer(
             batch.number,
             files=len(batch.sends),
             size_bytes=batch.size_bytes,
-            outage_s=batch.outage_s,
+            outage_s=self._outage_s,
         )
         digests = await asyncio.to_thread(self._record, batch, answer)
         self.live.recorded(batch.number, digests)
@@ -175,7 +193,8 @@ class AgentPass:
         """Read slice by slice. The next slices are read while one is being sent."""
         pieces = slices(self._ground.local_root, scan, difference, known)
         if self._ground.quick and local_changes.is_little(difference.changed.values()):
-            await self._send_slice(next(pieces), on_pending, whole=whole)  # quicker than a thread
+            for piece in pieces:  # quicker than a thread
+                await self._send_slice(piece, on_pending, whole=whole)
             return
         reading = ReadAhead(pieces)
         try:
@@ -259,7 +278,7 @@ class AgentPass:
     async def _write(self, data: bytes) -> None:
         batch = self._batch
         data, batch.rest, batch.began = batch.rest + data, b"", True
-        await self.live.write(data, outage_s=batch.outage_s)
+        await self._during(self.live.write(data, outage_s=self._outage_s))
 
     async def _delete(
         self,

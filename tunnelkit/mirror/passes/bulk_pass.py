@@ -15,7 +15,7 @@ from tunnelkit.mirror.context import PassResult, SyncContext
 from tunnelkit.mirror.passes import local_changes, obstacles
 from tunnelkit.mirror.passes.delete_guard import check_deletes
 from tunnelkit.mirror.passes.local_changes import PassPlan
-from tunnelkit.mirror.passes.options import OnPending, PassOptions
+from tunnelkit.mirror.passes.options import During, OnPending, PassOptions, awaited
 from tunnelkit.mirror.passes.size_warnings import SizeWatch
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.record import diff
@@ -37,11 +37,18 @@ class BulkPass:
         self._ground = ground
         self._rsync = rsync
         self._sizes = sizes
+        self._during: During = awaited
 
     async def run(
-        self, scan: Scan, difference: diff.Diff, wishes: PassOptions, on_pending: OnPending
+        self,
+        scan: Scan,
+        difference: diff.Diff,
+        wishes: PassOptions,
+        on_pending: OnPending,
+        during: During = awaited,
     ) -> PassResult:
-        """Send and delete. Raises as `Syncer.run`."""
+        """Send and delete. during: awaits what takes long. Raises as `Syncer.run`."""
+        self._during = during
         ground, result = self._ground, PassResult()
         rows = ground.manifest.rows
         work = await asyncio.to_thread(
@@ -248,12 +255,13 @@ class BulkPass:
             size = _size(work, plain)
             progress = self._ground.progress = Progress.of(plain, work.sends)
             try:
-                result = await self._rsync.push(
+                pushing = self._rsync.push(
                     plain,
                     self._ground.remote_root,
                     size_bytes=size,
                     on_output=progress.feed if progress is not None else None,
                 )
+                result = await self._during(pushing)
             finally:
                 self._ground.progress = None
             if result.partial:

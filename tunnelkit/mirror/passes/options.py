@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+_T = TypeVar("_T")
 
 #: Called with the paths that a pass has to send or delete, before it does.
 OnPending = Callable[[frozenset[str]], None]
+
+
+class During(Protocol):
+    """Awaits a long step of a pass; other work may be done meanwhile."""
+
+    async def __call__(self, work: Awaitable[_T]) -> _T:
+        """Return the result of `work`."""
+
+
+async def awaited(work: Awaitable[_T]) -> _T:
+    """Do nothing meanwhile."""
+    return await work
 
 
 @dataclass(frozen=True, slots=True)

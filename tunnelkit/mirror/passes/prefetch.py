@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
-from tunnelkit.mirror.agent.batch_reader import WHOLE_BYTES, slices
+from tunnelkit.mirror.agent.batch_reader import is_big, slices
 from tunnelkit.mirror.agent.path_header import ExpectedState, Slice
 from tunnelkit.mirror.record import diff
 from tunnelkit.mirror.record.manifest import ManifestEntry
@@ -118,6 +118,6 @@ def ahead_of(
             continue
         is_new_dir = entry.kind == DIR and row is None
         is_whole = entry.kind == FILE and entry.ctime_ns < horizon_ns
-        if staged.get(path) != entry and (is_new_dir or (is_whole and entry.size <= WHOLE_BYTES)):
+        if staged.get(path) != entry and (is_new_dir or (is_whole and not is_big(entry))):
             wanted.changed[path] = entry
     return wanted

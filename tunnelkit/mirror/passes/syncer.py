@@ -1,8 +1,8 @@
 """One pass: scan what may have changed on the laptop, choose how to send it, send it.
 
 Changes and the first copy use the agent's live channel (agent_pass.py). rsync (bulk_pass.py) sends
-big files, very much at once, and everything if there is no agent. tar has no part of that but the
-last: it has no deltas, and can't go on after a lost link.
+big files, very much at once, and everything if there is no agent; tar only the latter, as it has no
+deltas, and can't go on after a lost link. Saves overtake what takes long (overtaking.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from tunnelkit.mirror.agent.batch_reader import WHOLE_BYTES
+from tunnelkit.mirror.agent.batch_reader import is_big
 from tunnelkit.mirror.agent.channel import Fenced, MirrorChannel
 from tunnelkit.mirror.agent.channel_provider import ChannelProvider
 from tunnelkit.mirror.api import MirrorHost
@@ -22,9 +22,11 @@ from tunnelkit.mirror.context import PassResult, SyncContext
 from tunnelkit.mirror.passes import local_changes
 from tunnelkit.mirror.passes.agent_pass import AgentPass
 from tunnelkit.mirror.passes.bulk_pass import BulkPass
+from tunnelkit.mirror.passes.caller import PassCaller
 from tunnelkit.mirror.passes.early_staging import EarlyStager, is_bulk
 from tunnelkit.mirror.passes.initial_scan import MUCH_FILES, InitialScan
-from tunnelkit.mirror.passes.options import OnPending, PassOptions
+from tunnelkit.mirror.passes.options import During, OnPending, PassOptions, awaited
+from tunnelkit.mirror.passes.overtaking import Overtaking
 from tunnelkit.mirror.passes.remote_doubts import RemoteDoubts
 from tunnelkit.mirror.passes.size_warnings import SizeWatch
 from tunnelkit.mirror.progress import Progress
@@ -43,7 +45,6 @@ _TRUSTED_NS = 10_000_000_000
 _MORE_LOOKS = 3
 
 _T = TypeVar("_T")
-Again = Callable[[], Awaitable[DirtyPaths | None]]
 
 
 class Syncer:
@@ -77,6 +78,8 @@ class Syncer:
         self._sizes = sizes
         #: paths that earlier passes scanned and could not finish; None: everything
         self._owed: frozenset[str] | None = None
+        #: changes that came during the big transfer of this pass, and were not sent
+        self._left = DirtyPaths()
         self._ahead = EarlyStager(ground, sizes)
         #: another mirror has the target. Final: two mirrors that push in turns would be worse
         self._displaced: Displaced | None = None
@@ -86,21 +89,17 @@ class Syncer:
         #: paths known to need sending: for the status, and for the message of a timeout
         self.pending: frozenset[str] = frozenset()
 
-    async def run(
-        self, dirty: DirtyPaths, wishes: PassOptions, *, again: Again, on_pending: OnPending
-    ) -> PassResult:
+    async def run(self, dirty: DirtyPaths, wishes: PassOptions, caller: PassCaller) -> PassResult:
         """Run one pass.
 
         dirty: what may have changed since the last pass.
-        again: called after a scan; returns what must be scanned once more.
-        on_pending: called with the paths to send or delete, before that begins.
         Raises MirrorHalted, ConnectionFailed, MirrorError, MissingProgram or TimeoutExpired. The
         next pass then does the unfinished work.
         """
         if self._displaced is not None:
             raise self._displaced.with_traceback(None)
         try:
-            return await self._run(dirty, wishes, again, on_pending)
+            return await self._run(dirty, wishes, caller)
         except Displaced as error:
             self._displaced = error
             raise
@@ -111,9 +110,7 @@ class Syncer:
         finally:
             self.ground.progress = None
 
-    async def _run(
-        self, dirty: DirtyPaths, wishes: PassOptions, again: Again, on_pending: OnPending
-    ) -> PassResult:
+    async def _run(self, dirty: DirtyPaths, wishes: PassOptions, caller: PassCaller) -> PassResult:
         ground = self.ground
         owed, self._owed = self._owed, None  # if this pass fails early: everything
         live, before = await self.channels.live(), self.last_scan
@@ -125,13 +122,13 @@ class Syncer:
         else:
             first = self._is_first(before)
             trusted = first and time.time_ns() - before.started_ns < _TRUSTED_NS
-            (scan, looked), live = await self._look_and_send(
-                before, (lambda found: (before, None)) if trusted else look, on_pending, first=first
-            )
+            found = (lambda found: (before, None)) if trusted else look
+            ahead = self._look_and_send(before, found, caller.pending, first=first)
+            (scan, looked), live = await ahead
             if first and live is not None:
                 wishes = replace(wishes, repair=False)  # checked before anything was sent
         for _ in range(_MORE_LOOKS):
-            late = await again()
+            late = await caller.git_began()
             if late is None:
                 break
             scan, looked = await asyncio.to_thread(self._look, late, looked)
@@ -150,12 +147,15 @@ class Syncer:
         result.failed |= set_apart(difference.changed, scan.entries, ground.folding)
         self.pending = frozenset(difference.changed)
         try:
-            result.add(await self._do(live, scan, difference, looked, wishes, on_pending))
+            result.add(await self._do(live, scan, difference, looked, wishes, caller))
         except BaseException:
             await self.channels.close()  # the agent must not publish later what it has staged
+            self._owe_left()
             raise
         ground.conflicts = frozenset(result.conflicts)
         self.pending = self._owed = frozenset({*result.failed, *result.changing})
+        if self._owe_left():
+            self._wake()
         if trusted:
             self._owed = None
             self._wake()
@@ -279,7 +279,7 @@ class Syncer:
         difference: diff.Diff,
         looked: frozenset[str] | None,
         wishes: PassOptions,
-        on_pending: OnPending,
+        caller: PassCaller,
     ) -> PassResult:
         ground = self.ground
         again = frozenset(path for path in ground.conflicts if path in ground.manifest.rows)
@@ -290,15 +290,14 @@ class Syncer:
             if ahead is not None:
                 ahead.abort()
             bulk = BulkPass(ground, self._rsync, self._sizes)
-            run = bulk.run(scan, difference, replace(wishes, again=again), on_pending)
-            return await self._doubts.by_shell(run)
-        by_live = ahead
-        if by_live is None or by_live.live is not live:
-            by_live = AgentPass(ground, live, self._sizes)
-        big = {path for path in difference.changed if _is_big(scan, path)}
-        big_again = frozenset(path for path in again if _is_big(scan, path))
+            wanted = replace(wishes, again=again)
+            return await self._do_large(bulk, live, scan, difference, wanted, caller)
+        by_live = ahead if ahead and ahead.live is live else AgentPass(ground, live, self._sizes)
+        big = {path for path, entry in difference.changed.items() if is_big(entry)}
+        big_again = frozenset(path for path in again if is_big(scan.entries.get(path)))
         small, large = diff.split(difference, big)
         doubted = diff.split_doubted(small, ground.manifest.rows, looked, wishes.force)
+        later: frozenset[str] = frozenset()
         passes: list[tuple[AgentPass | BulkPass, diff.Diff, PassOptions]]
         passes = [(by_live, small, replace(wishes, again=again - big_again))]
         if big or big_again:
@@ -306,13 +305,77 @@ class Syncer:
             passes.append((way, large, replace(wishes, again=big_again)))
             if small.absent:  # send new files first: a renamed file is never missing
                 passes.reverse()
+                by_live.abort()  # what is staged belongs to the small files
+                diff.move_parents(small, large)
+                later = again.union(small.changed, small.absent)
         if doubted.changed:
             passes.append((by_live, doubted, replace(wishes, again=frozenset())))
         result = PassResult()
         for one, part, wanted in passes:
-            run = one.run(scan, part, wanted, on_pending)
-            result.add(await (self._doubts.by_shell(run) if isinstance(one, BulkPass) else run))
+            if part is large:
+                run = self._do_large(one, live, scan, part, wanted, caller, later)
+            else:
+                run = one.run(scan, part, wanted, caller.pending)
+            result.add(await run)
         return result
+
+    async def _do_large(
+        self,
+        one: AgentPass | BulkPass,
+        live: MirrorChannel | None,
+        scan: Scan,
+        difference: diff.Diff,
+        wishes: PassOptions,
+        caller: PassCaller,
+        later: frozenset[str] = frozenset(),
+    ) -> PassResult:
+        """Send what takes long, and small changes meanwhile. later: paths of the next part."""
+        nests = isinstance(one, AgentPass)
+        paths = later.union(difference.changed, difference.absent, wishes.again)
+        overtaking = self._overtaking(live, paths, wishes, caller, nests=nests)
+        during: During = overtaking.during if overtaking is not None else awaited
+        run = one.run(scan, difference, wishes, caller.pending, during)
+        try:
+            return await (run if nests else self._doubts.by_shell(run))
+        finally:
+            if overtaking is not None:
+                await overtaking.close()
+                self._left = overtaking.left
+
+    def _overtaking(
+        self,
+        live: MirrorChannel | None,
+        large: frozenset[str],
+        wishes: PassOptions,
+        caller: PassCaller,
+        *,
+        nests: bool,
+    ) -> Overtaking | None:
+        ground = self.ground
+        if live is None or ground.fresh or ground.folding or wishes.repair:
+            return None
+        if nests and not live.nests:  # an agent of an earlier version
+            return None
+        return Overtaking(
+            ground,
+            live,
+            self._sizes,
+            caller,
+            large=large,
+            nests=nests,
+            look=lambda dirty: self._look(dirty, frozenset()),
+            is_usable=lambda: live.is_usable and not self._doubts.concern(live),
+            lost=self.channels.close,
+        )
+
+    def _owe_left(self) -> bool:
+        """Have the next pass scan what overtook nothing. Return True if there is any."""
+        left, self._left = self._left, DirtyPaths()
+        if left.everything is not None:
+            self._owed = None
+        elif self._owed is not None:
+            self._owed |= left.paths
+        return bool(left)
 
     async def close(self) -> None:
         """Close the channel to the agent. Idempotent."""
@@ -334,8 +397,3 @@ class Syncer:
     def wanted(self, path: str) -> bool:
         """Return True if events in this directory may matter (absolute path, any thread)."""
         return local_changes.interesting(self.ground.local_root, self.last_scan, path, is_dir=True)
-
-
-def _is_big(scan: Scan, path: str) -> bool:
-    entry = scan.entries.get(path)
-    return entry is not None and entry.kind == FILE and entry.size > WHOLE_BYTES

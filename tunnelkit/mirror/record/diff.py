@@ -63,6 +63,17 @@ def split(difference: Diff, paths: Collection[str]) -> tuple[Diff, Diff]:
     return rest, apart
 
 
+def move_parents(rest: Diff, apart: Diff) -> None:
+    """Move the changed directories above the changed paths of `apart` into it.
+
+    It is sent before the rest, and would make them unrecorded.
+    """
+    for path in list(apart.changed):
+        for above in parents(path):
+            if above in rest.changed:
+                apart.changed[above] = rest.changed.pop(above)
+
+
 def split_doubted(
     difference: Diff,
     rows: Mapping[str, ManifestEntry],

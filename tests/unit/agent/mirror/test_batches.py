@@ -239,3 +239,68 @@ def test_directories_above_are_made_again_or_opened(side: Side, root: Path) -> N
     assert side.batch(link("d/e/c", "b", **above)) == {}
     assert stat.S_IMODE(os.lstat(root / "d/e").st_mode) == 0o700
     assert tree_of(root)["d/e/c"] == ("link", "b")
+
+
+class TestABatchWithinAnother:
+    """Saves that overtake a big file."""
+
+    def test_it_is_published_first(self, side: Side, root: Path) -> None:
+        data = os.urandom(1_000_000)
+        header, _ = file("big", data, more=True)
+        outer = side.begin()
+        side.send(header, data[:500_000])
+        assert side.batch(file("a.py", b"one\n")) == {}
+        assert tree_of(root).keys() >= {"a.py"}
+        assert not (root / "big").exists()
+        assert side.batch(file("b.py", b"two\n")) == {}
+        side.send({"op": "data", "last": True}, data[500_000:])
+        assert side.send({"op": "commit", "batch": outer})
+        assert side.committed["batch"] == outer
+        assert (root / "big").read_bytes() == data
+        assert sorted(os.listdir(root)) == ["a.py", "b.py", "big"]
+
+    def test_an_abort_leaves_the_other_one(self, side: Side, root: Path) -> None:
+        outer = side.begin()
+        side.send(*file("big", b"big"))
+        inner = side.begin()
+        side.send(*file("a.py", b"one\n"))
+        assert side.send({"op": "abort", "batch": inner})
+        assert side.send({"op": "abort", "batch": inner}), "it is over already"
+        assert side.send({"op": "commit", "batch": outer})
+        assert sorted(os.listdir(root)) == ["big"]
+
+    def test_an_abort_of_the_outer_one_takes_both(self, side: Side, root: Path) -> None:
+        outer = side.begin()
+        side.send(*file("big", b"big"))
+        side.begin()
+        side.send(*file("a.py", b"one\n"))
+        assert side.send({"op": "abort", "batch": outer})
+        assert os.listdir(root) == []
+        assert side.batch(file("b.py", b"two\n")) == {}
+
+    def test_the_end_of_the_channel_takes_both(self, side: Side, root: Path) -> None:
+        side.begin()
+        side.send(*file("big", b"big"))
+        side.begin()
+        side.send(*file("a.py", b"one\n"))
+        side.close()
+        assert os.listdir(root) == []
+
+    @pytest.mark.parametrize(
+        "parcel",
+        [
+            {"op": "begin", "batch": 9, "replaced": "r"},
+            {"op": "begin", "batch": 2, "replaced": "r"},
+            {"op": "commit", "batch": 1},
+            {"op": "commit", "batch": 9},
+        ],
+    )
+    def test_no_third_one_and_each_in_its_turn(
+        self, side: Side, root: Path, parcel: dict[str, object]
+    ) -> None:
+        side.begin()
+        side.begin()
+        assert not side.send(parcel)
+        assert side.answers[-1]["error"] == "protocol"
+        side.close()
+        assert os.listdir(root) == []

@@ -73,6 +73,7 @@ async def test_its_life(root: Path) -> None:
             "dev": state.st_dev,
             "ino": state.st_ino,
             "instance": files.instance,
+            "nests": True,
         }
         assert list(await client.batch(1, file("a", b"1"))) == ["a"]
         assert list(await client.batch(2, file("a", b"2", content(b"1")))) == ["a"]

@@ -165,3 +165,13 @@ def test_racy() -> None:
     assert racy(Entry(FILE, 0, 0, 0, now - 1_000_000, 0), now)
     assert not racy(Entry(FILE, 0, 0, 0, now - 1_000_000_000, 0), now)
     assert racy(Entry(FILE, 0, 0, 0, 1_700_000_000_000_000_000 - 1_000_000_000, 0), now)
+
+
+def test_directories_above_go_with_what_is_sent_first() -> None:
+    """rsync makes them on its way; sent later, they would count as somebody's."""
+    folder = Entry(DIR, 0o755, 0, 0, 0, 0)
+    rest = diff.Diff({"a": folder, "a/b": folder, "c": folder, "a/x.py": file()})
+    apart = diff.Diff({"a/b/model.bin": file()})
+    diff.move_parents(rest, apart)
+    assert rest.changed.keys() == {"c", "a/x.py"}
+    assert apart.changed.keys() == {"a", "a/b", "a/b/model.bin"}

@@ -1,0 +1,245 @@
+"""Saves overtake a big file, whether it goes by rsync or over the wire to the agent."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.far_path import far_path
+from tests.support.mirror_rig import Rig, needs_rsync, tree, until
+from tests.support.mirror_sshd import Sshd
+from tunnelkit.errors import MirrorError
+from tunnelkit.mirror.agent.channel import MirrorChannel
+from tunnelkit.mirror.api import MirrorHalted, MirrorState, PassRecord
+from tunnelkit.mirror.mirror import Mirror
+from tunnelkit.mirror.transfer.base import TransferResult
+from tunnelkit.mirror.transfer.rsync import Rsync
+
+pytestmark = needs_rsync
+
+SIZE_BYTES = 16 << 20
+_BIG_PIECE_BYTES = 1 << 20
+
+
+class BigTransfer:
+    """The transfer of a big file, which `began`; it goes on once `may_end` is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.began, self.may_end = asyncio.Event(), asyncio.Event()
+        write, push = MirrorChannel.write, Rsync.push
+
+        async def held_write(live: MirrorChannel, data: bytes, **more: float) -> None:
+            if len(data) > _BIG_PIECE_BYTES:
+                await self._held()
+            await write(live, data, **more)
+
+        async def held_push(rsync: Rsync, *words: object, **more: object) -> TransferResult:
+            await self._held()
+            return await push(rsync, *words, **more)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(MirrorChannel, "write", held_write)
+        monkeypatch.setattr(Rsync, "push", held_push)
+
+    async def _held(self) -> None:
+        self.began.set()
+        await self.may_end.wait()
+
+
+@pytest.fixture(params=["rsync", "wire"])
+async def rig(
+    request: pytest.FixtureRequest, live_rig: Rig, sshd: Sshd, tmp_path: Path
+) -> AsyncIterator[Rig]:
+    without = () if request.param == "rsync" else ("rsync",)
+    with far_path(sshd, tmp_path / "bin", without=without):
+        yield live_rig
+
+
+def random_file(path: Path, seed: int = 1) -> None:
+    path.write_bytes(random.Random(seed).randbytes(SIZE_BYTES))
+
+
+async def under_way(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, **more: Callable[[PassRecord], None]
+) -> tuple[Mirror, BigTransfer]:
+    """A mirror of some files, with a big one on its way."""
+    for name in ("a.py", "old.py", "sub/b.py"):
+        rig.write(name, "1\n")
+    mirror = await rig.started(**more)
+    await mirror.barrier(60)
+    big = BigTransfer(monkeypatch)
+    random_file(rig.local / "model.bin")
+    await asyncio.wait_for(big.began.wait(), 60)
+    return mirror, big
+
+
+async def comes(rig: Rig, path: str, text: str) -> None:
+    there = rig.far / path
+    await until(lambda: there.exists() and there.read_text() == text, f"{path} comes")
+
+
+async def ends(rig: Rig, mirror: Mirror, big: BigTransfer) -> None:
+    """Let the big file come: then all is equal."""
+    assert not (rig.far / "model.bin").exists()
+    big.may_end.set()
+    await mirror.barrier(60)
+    assert mirror.status().state is MirrorState.IN_SYNC
+    assert tree(rig.far) == {  # git's own files are never mirrored
+        name: found for name, found in tree(rig.local).items() if not name.startswith(b".git")
+    }
+
+
+async def test_saves_come_meanwhile(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    records: list[PassRecord] = []
+    mirror, big = await under_way(rig, monkeypatch, on_batch=records.append)
+    for number in range(2, 6):
+        rig.write("a.py", f"{number}\n")
+        await comes(rig, "a.py", f"{number}\n")
+    assert [record.paths for record in records[-4:]] == [("a.py",)] * 4
+    rig.write("new/deep/c.py", "c\n")
+    await comes(rig, "new/deep/c.py", "c\n")
+    (rig.local / "old.py").unlink()
+    await until(lambda: not (rig.far / "old.py").exists(), "the delete")
+    (rig.local / "sub" / "b.py").rename(rig.local / "moved.py")
+    await comes(rig, "moved.py", "1\n")
+    await until(lambda: not (rig.far / "sub" / "b.py").exists(), "the rename")
+    status = mirror.status()
+    assert status.state is MirrorState.PENDING
+    assert status.pending_paths == ("model.bin",)
+    await ends(rig, mirror, big)
+
+
+async def test_what_belongs_to_the_big_file_waits(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own next save, a second big one, and deletes with it: it may be a renamed file."""
+    mirror, big = await under_way(rig, monkeypatch)
+    random_file(rig.local / "model.bin", 2)
+    random_file(rig.local / "second.bin", 3)
+    (rig.local / "old.py").unlink()
+    rig.write("a.py", "2\n")
+    await comes(rig, "a.py", "2\n")
+    assert (rig.far / "old.py").exists()
+    assert not (rig.far / "second.bin").exists()
+    await ends(rig, mirror, big)
+
+
+async def test_git_checks_out_meanwhile(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*words: str) -> None:
+        name = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+        subprocess.run(["git", *name, *words], cwd=rig.local, check=True, capture_output=True)
+
+    rig.write("a.py", "1\n")
+    git("init", "-b", "main")
+    git("add", "a.py")
+    git("commit", "-m", "one")
+    git("checkout", "-b", "other")
+    for number in range(30):
+        rig.write(f"many/{number}.py", f"{number}\n")
+    rig.write("a.py", "other\n")
+    git("add", ".")
+    git("commit", "-m", "two")
+    git("checkout", "main")
+    mirror, big = await under_way(rig, monkeypatch)
+    git("checkout", "other")
+    await comes(rig, "many/29.py", "29\n")
+    await comes(rig, "a.py", "other\n")
+    await ends(rig, mirror, big)
+
+
+async def test_a_mass_deletion_halts_only_itself(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(300):
+        rig.write(f"data/{number}.txt", f"{number}\n")
+    mirror, big = await under_way(rig, monkeypatch)
+    for path in (rig.local / "data").iterdir():
+        path.unlink()
+    rig.write("a.py", "2\n")
+    big.may_end.set()
+    await until(lambda: mirror.status().state is MirrorState.HALTED, "it asks")
+    assert (rig.far / "model.bin").read_bytes() == (rig.local / "model.bin").read_bytes()
+    assert len(list((rig.far / "data").iterdir())) == 300
+    with pytest.raises(MirrorHalted):
+        await mirror.barrier(60)
+    await mirror.barrier(60, allow_deletes=True)
+    assert rig.equal()
+
+
+async def test_somebodys_edit_there_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    mirror, big = await under_way(rig, monkeypatch)
+    rig.write("a.py", "theirs, and longer\n", far=True)
+    rig.write("a.py", "2\n")
+    rig.write("sub/b.py", "2\n")
+    await comes(rig, "sub/b.py", "2\n")
+    big.may_end.set()
+    await until(lambda: mirror.status().conflicts == ("a.py",), "the conflict is seen")
+    assert (rig.far / "a.py").read_text() == "theirs, and longer\n"
+    with pytest.raises(MirrorError, match=r"a\.py"):
+        await mirror.barrier(60)
+    await mirror.resolve([str(rig.local / "a.py")], theirs=False)
+    await mirror.barrier(60)
+    assert (rig.far / "a.py").read_text() == "2\n"
+
+
+async def test_the_link_is_lost_meanwhile(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over the wire both go on. rsync has a connection of its own, and goes on alone."""
+    mirror, big = await under_way(rig, monkeypatch)
+    assert rig.node is not None
+    rig.node.reachable = False
+    rig.node.client.mux.detach("the test has cut it")
+    rig.write("a.py", "2\n")
+    await until(lambda: rig.node is not None and not rig.node.host.is_up, "the loss is seen")
+    rig.node.reachable = True
+    await comes(rig, "a.py", "2\n")
+    await ends(rig, mirror, big)
+
+
+async def test_the_agent_dies_meanwhile(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    mirror, big = await under_way(rig, monkeypatch)
+    rig.write("a.py", "2\n")
+    await comes(rig, "a.py", "2\n")
+    assert rig.node is not None
+    monkeypatch.setattr("tunnelkit.mirror.passes.agent_pass._OUTAGE_S", 0.5)
+    await rig.node.kill()
+    rig.write("a.py", "3\n")
+    big.may_end.set()
+    await mirror.resync(60)  # a barrier waits for a node
+    assert tree(rig.far) == tree(rig.local)
+
+
+async def test_the_mirror_stops_meanwhile(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends at once, and the next one sends the rest."""
+    mirror, big = await under_way(rig, monkeypatch)
+    rig.write("a.py", "2\n")
+    await comes(rig, "a.py", "2\n")
+    rig.write("sub/b.py", "3\n")
+    await asyncio.wait_for(mirror.stop(), 10)
+    big.may_end.set()
+    again = await rig.started()
+    await again.barrier(60)
+    assert tree(rig.far) == tree(rig.local)
+
+
+async def test_an_agent_of_an_earlier_version(
+    live_rig: Rig, sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes one batch after the other: saves wait, as they did."""
+    with far_path(sshd, tmp_path / "bin", without=("rsync",)):
+        mirror, big = await under_way(live_rig, monkeypatch)
+        assert mirror._syncer is not None
+        live = await mirror._syncer.channels.live()
+        assert live is not None and live.nests
+        big.may_end.set()
+        await mirror.barrier(60)
+        live.nests = False
+        big.began.clear()
+        big.may_end.clear()
+        random_file(live_rig.local / "model.bin", 2)
+        await asyncio.wait_for(big.began.wait(), 60)
+        live_rig.write("a.py", "2\n")
+        big.may_end.set()
+        await mirror.barrier(60)
+        assert live_rig.equal()
