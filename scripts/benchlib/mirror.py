@@ -19,13 +19,12 @@ from pathlib import Path
 
 from benchlib.disk import flush
 from benchlib.measure import timed
+from benchlib.mirrorbig import deltas, overtakes
 from benchlib.mirrorcase import (
     BARRIER,
     CHECKOUT,
     COMMAND,
     COPY,
-    DELTA_BYTES,
-    DELTA_S,
     EDIT_BYTES,
     EDIT_CPU,
     EDIT_RSS,
@@ -69,8 +68,6 @@ from tunnelkit.lab.slurm import GPUS
 from tunnelkit.session.runtime.blocking_client import ask
 from tunnelkit.session.runtime.control_calls import Sync
 from tunnelkit.session.runtime.paths import SessionPaths, session_paths
-
-_SETTLE_S = 1.0
 
 
 def run(first: Rig, rtts_ms: list[float], sizes: Sizes, cases: list[str]) -> Found:
@@ -339,49 +336,6 @@ def _batches(rig: Rig) -> Iterator[Batches]:
             yield Batches(file)
 
 
-# -- a big file ---------------------------------------------------------------------------------
-
-
-def _deltas(case: Case) -> None:
-    rig = case.rig("big")
-    big = rig.project / "data.bin"
-    _random_file(big, case.sizes.big_bytes)
-    local, remote = case.copy(rig, "big")
-    with rig.session():
-        rig.tk("sync", "--wait")
-        with _opened(case.master, RSYNC, local, remote) as by_rsync:
-            for rtt_ms in case.distances("a big file"):
-                for number in range(2):
-                    for way in (TkWay(rig), by_rsync):
-                        _delta(case, rtt_ms, way, number)
-                        rig.tk("sync", "--wait")
-
-
-def _random_file(file: Path, size: int) -> None:
-    dice = random.Random(3)  # noqa: S311
-    with file.open("wb") as stream:
-        for _ in range(size // 1_000_000):
-            stream.write(dice.randbytes(1_000_000))
-
-
-def _delta(case: Case, rtt_ms: float, way: Way, number: int) -> None:
-    file = way.local / "data.bin"
-    token = f"{int(rtt_ms):02}{number:02}"
-    before = way.cost().line_bytes
-
-    def edit() -> int:
-        start = time.monotonic_ns()
-        with file.open("r+b") as stream:
-            stream.write(token.encode())
-        way.save("data.bin")
-        return start
-
-    took_ms = case.eyes.token_ms(way.remote / "data.bin", token, edit)
-    time.sleep(_SETTLE_S)  # what follows on the line belongs to it
-    case.found.add(rtt_ms, DELTA_S, way.name, took_ms / 1e3)
-    case.found.add(rtt_ms, DELTA_BYTES, way.name, way.cost().line_bytes - before)
-
-
 # -- nothing happens ----------------------------------------------------------------------------
 
 
@@ -414,6 +368,7 @@ CASES: dict[str, Callable[[Case], None]] = {
     "barrier": _barriers,
     "first-copy": _first_copies,
     "copy": _copies,
-    "big-file": _deltas,
+    "big-file": deltas,
+    "overtake": overtakes,
     "idle": _idle,
 }

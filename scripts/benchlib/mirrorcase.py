@@ -16,7 +16,7 @@ from benchlib.mirrorways import Mux
 from benchlib.rig import Rig
 from tunnelkit import lab
 
-VISIBLE, BARRIER, FIRST, COPY, CHECKOUT, MIXED, DELTA_S, DELTA_BYTES = (
+VISIBLE, BARRIER, FIRST, COPY, CHECKOUT, MIXED, DELTA_S, DELTA_BYTES, OVERTAKE = (
     "edit to visible, ms",
     "clean barrier, ms",
     "first copy within tk up, s, from the link on, with all that tk up does then",
@@ -25,6 +25,7 @@ VISIBLE, BARRIER, FIRST, COPY, CHECKOUT, MIXED, DELTA_S, DELTA_BYTES = (
     "of that, old and new side by side, s",
     "4 bytes of a big file changed, to visible, s",
     "the same, bytes on the line",
+    "edit to visible while a big file is sent, ms",
 )
 EDIT_CPU, EDIT_BYTES, EDIT_RSS = "CPU per edit, ms", "bytes per edit", "memory, MB"
 COMMAND = "tk sync --wait, whole command"

@@ -17,12 +17,21 @@ from benchlib.mirrorcase import (
     EDIT_RSS,
     FIRST,
     MIXED,
+    OVERTAKE,
     VISIBLE,
     Found,
 )
 from benchlib.mirrorways import FILES_FROM, RSYNC, TK, unison_repeat
 
-_DIGITS = {VISIBLE: 1, BARRIER: 0, EDIT_CPU: 1, EDIT_BYTES: 0, EDIT_RSS: 0, DELTA_BYTES: 0}
+_DIGITS = {
+    VISIBLE: 1,
+    BARRIER: 0,
+    EDIT_CPU: 1,
+    EDIT_BYTES: 0,
+    EDIT_RSS: 0,
+    DELTA_BYTES: 0,
+    OVERTAKE: 0,
+}
 Row = tuple[str, list[str], str, str]
 """What; a value for each distance; tk's over the best of the others at each; the target."""
 
@@ -33,7 +42,8 @@ def lines(found: Found) -> list[str]:
     heads = [f"RTT {rtt:g} ms" for rtt in rtts_ms]
     out = ["", f"| mirror | {' | '.join(heads)} | tk / this | target |"]
     out.append("|---|" + "---|" * (len(heads) + 2))
-    for measure in (VISIBLE, BARRIER, COPY, FIRST, CHECKOUT, MIXED, DELTA_S, DELTA_BYTES):
+    kinds = (VISIBLE, BARRIER, COPY, FIRST, CHECKOUT, MIXED, DELTA_S, DELTA_BYTES, OVERTAKE)
+    for measure in kinds:
         out += _measure(found, measure)
     for measure in (EDIT_CPU, EDIT_BYTES, EDIT_RSS):
         out += _measure(found, measure)

@@ -17,6 +17,7 @@ from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.agent.channel import MirrorChannel
 from tunnelkit.mirror.api import MirrorHalted, MirrorState, PassRecord
 from tunnelkit.mirror.mirror import Mirror
+from tunnelkit.mirror.passes.remote_doubts import _DIFFER_S
 from tunnelkit.mirror.transfer.base import TransferResult
 from tunnelkit.mirror.transfer.rsync import Rsync
 
@@ -208,6 +209,20 @@ async def test_the_agent_dies_meanwhile(rig: Rig, monkeypatch: pytest.MonkeyPatc
     big.may_end.set()
     await mirror.resync(60)  # a barrier waits for a node
     assert tree(rig.far) == tree(rig.local)
+
+
+async def test_a_doubt_that_comes_meanwhile(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other content was read back than was sent: all is verified once the big file is there."""
+    mirror, big = await under_way(rig, monkeypatch)
+    assert mirror._syncer is not None
+    doubts = mirror._syncer._doubts
+    rig.write("a.py", "2\n")
+    await comes(rig, "a.py", "2\n")
+    rig.write("a.py", "theirs, and longer\n", far=True)
+    doubts.differ()
+    await asyncio.sleep(2 * _DIFFER_S)  # its timer has called for a pass
+    big.may_end.set()
+    await until(lambda: mirror.status().conflicts == ("a.py",), "the edit there is seen")
 
 
 async def test_the_mirror_stops_meanwhile(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 A seeded person edits (tests/support/mirror_edits.py) while the link is cut and mirror, session or
 agent are killed now and then, and jobs on the cluster write files of their own. TK_SOAK_MIRROR_S
-says for how long (20 s), TK_SOAK_SEED which person; both are in the output of a failure.
+says for how long (12 s), TK_SOAK_SEED which person; both are in the output of a failure.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tunnelkit.mirror.agent import batch_reader
 
 pytestmark = needs_rsync
 
-SOAK_S = float(os.environ.get("TK_SOAK_MIRROR_S", "20"))
+SOAK_S = float(os.environ.get("TK_SOAK_MIRROR_S", "12"))
 _BARRIER_S = 90.0
 _STAGED_S = 20.0
 _BIG_BYTES = 3000
@@ -89,15 +89,15 @@ def problems(local: Path, far: Path, outputs: Outputs) -> list[str]:
         time.sleep(0.05)
 
 
-@pytest.fixture(params=["rsync", "live", "big by rsync", "big over the wire"])
+@pytest.fixture(params=["rsync", "tar", "live", "big by rsync", "big over the wire"])
 async def way(
     request: pytest.FixtureRequest, sshd: Sshd, tmp_path: Path
 ) -> AsyncIterator[tuple[Rig, int]]:
     """A rig for each way that files can go; and from which size on a file counts as big."""
-    without = ("rsync",) if request.param == "big over the wire" else ()
+    without = ("rsync",) if request.param in ("tar", "big over the wire") else ()
     big_bytes = _BIG_BYTES if request.param.startswith("big") else batch_reader.WHOLE_BYTES
     with far_path(sshd, tmp_path / "bin", without=without):
-        async with made_rig(sshd, tmp_path, live=request.param != "rsync") as rig:
+        async with made_rig(sshd, tmp_path, live=request.param not in ("rsync", "tar")) as rig:
             yield rig, big_bytes
 
 

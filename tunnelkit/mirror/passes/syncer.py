@@ -154,8 +154,7 @@ class Syncer:
             raise
         ground.conflicts = frozenset(result.conflicts)
         self.pending = self._owed = frozenset({*result.failed, *result.changing})
-        if self._owe_left():
-            self._wake()
+        self._owe_left()
         if trusted:
             self._owed = None
             self._wake()
@@ -341,6 +340,7 @@ class Syncer:
             if overtaking is not None:
                 await overtaking.close()
                 self._left = overtaking.left
+                self._wake()  # for these, and for doubts that have called for a pass meanwhile
 
     def _overtaking(
         self,
@@ -368,14 +368,13 @@ class Syncer:
             lost=self.channels.close,
         )
 
-    def _owe_left(self) -> bool:
-        """Have the next pass scan what overtook nothing. Return True if there is any."""
+    def _owe_left(self) -> None:
+        """Have the next pass scan the changes that could not overtake."""
         left, self._left = self._left, DirtyPaths()
         if left.everything is not None:
             self._owed = None
         elif self._owed is not None:
             self._owed |= left.paths
-        return bool(left)
 
     async def close(self) -> None:
         """Close the channel to the agent. Idempotent."""

@@ -52,7 +52,12 @@ class HeldFileAgent:
         try:
             return await self.client.call(method, **params)
         except AgentGone as gone:
-            raise ConnectionFailed(gone.message, cause=gone.cause, transient=True) from None
+            raise ConnectionFailed(
+                gone.message,
+                cause=gone.cause,
+                transient=True,
+                hint="files are sent again by themselves; `tk status` shows the agent",
+            ) from None
 
     def open(self, header: dict[str, object]) -> Channel:
         """Open a channel to the agent."""
