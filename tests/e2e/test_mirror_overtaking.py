@@ -24,7 +24,7 @@ from tunnelkit.mirror.transfer.rsync import Rsync
 pytestmark = needs_rsync
 
 SIZE_BYTES = 16 << 20
-_BIG_PIECE_BYTES = 1 << 20
+_BIG_PIECE_BYTES = 256 << 10
 
 
 class BigTransfer:
@@ -108,9 +108,8 @@ async def test_saves_come_meanwhile(rig: Rig, monkeypatch: pytest.MonkeyPatch) -
     (rig.local / "sub" / "b.py").rename(rig.local / "moved.py")
     await comes(rig, "moved.py", "1\n")
     await until(lambda: not (rig.far / "sub" / "b.py").exists(), "the rename")
-    status = mirror.status()
-    assert status.state is MirrorState.PENDING
-    assert status.pending_paths == ("model.bin",)
+    await until(lambda: mirror.status().pending_paths == ("model.bin",), "the rest of the status")
+    assert mirror.status().state is MirrorState.PENDING
     await ends(rig, mirror, big)
 
 

@@ -1,4 +1,4 @@
-"""Reads a big file as parcels: first its digest, then its content, some of it at a time."""
+"""Reads a big file as parcels: first its digest, then its content, one parcel at a time."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ from tunnelkit.mirror.tree.scanner import Entry, racy
 from tunnelkit.mux.parcels import encode
 
 #: Parcels of one slice.
-_PARCELS = 4
+_PARCELS = 1
 
 
 def big_file(
     root: str, path: str, entry: Entry, known: ExpectedState, ways: ParentDirs
 ) -> Iterator[Slice]:
-    """Return the slices of one file (blocking). If it changes meanwhile, the last one drops it."""
+    """Return the slices of one file (blocking), a parcel each: saves go between them.
+
+    If the file changes meanwhile, the last one drops it.
+    """
     try:
         fd = os.open(os.path.join(root, path), READ)
     except (FileNotFoundError, IsADirectoryError):
@@ -66,7 +69,6 @@ def _pieces(
         piece.data, piece.size_bytes = encode({"op": "meta", **header}), entry.size
         yield piece
         return
-    parts: list[bytes] = []
     opening: dict[str, object] = {"op": "file", "more": entry.size > PIECE_BYTES, **header}
     offset = 0
     while offset < entry.size:
@@ -76,13 +78,10 @@ def _pieces(
         if not content or (is_last and not is_as_scanned(fd, entry)):
             yield Slice(changing={path}) if opening else _drop(path)
             return
-        parts.append(encode(opening or {"op": "data", "last": is_last}, content))
-        opening = {}
-        piece.size_bytes += len(content)
-        if len(parts) == _PARCELS or is_last:
-            piece.data, piece.goes_on = b"".join(parts), not is_last
-            yield piece
-            piece, parts = Slice(), []
+        piece.data = encode(opening or {"op": "data", "last": is_last}, content)
+        piece.size_bytes, piece.goes_on = len(content), not is_last
+        yield piece
+        piece, opening = Slice(), {}
 
 
 def _drop(path: str) -> Slice:

@@ -200,7 +200,7 @@ class AgentPass:
         try:
             last = False
             while not last:
-                piece = await reading.next()
+                piece = await self._during(reading.next())
                 last = piece.last
                 await self._send_slice(piece, on_pending, whole=whole)
         finally:

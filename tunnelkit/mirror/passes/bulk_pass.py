@@ -51,9 +51,10 @@ class BulkPass:
         self._during = during
         ground, result = self._ground, PassResult()
         rows = ground.manifest.rows
-        work = await asyncio.to_thread(
+        hashing = asyncio.to_thread(
             local_changes.hash_changed, ground.local_root, rows, scan, difference, wishes.force
         )
+        work = await during(hashing)
         if not wishes.allow_deletes:
             check_deletes(
                 rows,
