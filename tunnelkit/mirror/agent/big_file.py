@@ -20,9 +20,6 @@ from tunnelkit.mirror.agent.path_header import (
 from tunnelkit.mirror.tree.scanner import Entry, racy
 from tunnelkit.mux.parcels import encode
 
-#: Parcels of one slice.
-_PARCELS = 1
-
 
 def big_file(
     root: str, path: str, entry: Entry, known: ExpectedState, ways: ParentDirs

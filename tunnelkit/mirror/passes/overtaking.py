@@ -81,6 +81,8 @@ class Overtaking:
         self._lost = lost
         #: changes that were taken and not sent: the pass after the big transfer must send them
         self.left = DirtyPaths()
+        #: True if a pass was called for without a change, such as for a doubt: none was made
+        self.is_owed = False
         self._preparing: asyncio.Task[_Ready | None] | None = None
         self._looking: asyncio.Future[tuple[Scan, frozenset[str] | None]] | None = None
         self._ended = False
@@ -125,6 +127,7 @@ class Overtaking:
         await self._caller.changed()
         dirty = await self._caller.take()
         if not dirty:
+            self.is_owed |= dirty is not None
             return None
         self.left = self.left.joined(dirty)
         try:

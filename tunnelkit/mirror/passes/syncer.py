@@ -340,7 +340,8 @@ class Syncer:
             if overtaking is not None:
                 await overtaking.close()
                 self._left = overtaking.left
-                self._wake()  # for these, and for doubts that have called for a pass meanwhile
+                if overtaking.left or overtaking.is_owed:
+                    self._wake()
 
     def _overtaking(
         self,
