@@ -31,6 +31,8 @@ _STOP_S = 10.0
 _END_S = 5.0
 #: Limit of the wait for a launcher whose ranks have ended.
 _RANKS_END_S = 30.0
+#: A line that a program writes in pieces is complete within this time.
+_HOLD_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,13 @@ class PdbConsole:
         self._stream: LoopStream | LoopAdopt = stream
         self._options = options
         self._shell = ConsoleShell(new_core(ends=not options.keep), show_lines)
-        self._program = PdbRun()
         self._prompt: ConsolePrompt | None = None
         #: The user has seen where the program stands at first.
         self._placed = False
         self._script = _Script(options.lines)
         if options.lines is None and sys.stdin.isatty():
             self._prompt = ConsolePrompt(self._shell.core, history_of())
+        self._program = PdbRun(hold_s=_HOLD_S if self._prompt is not None else 0.0)
 
     async def run(self) -> int:
         """Run the program; return its exit code, or the one of a console that was left before."""
