@@ -3,95 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import subprocess
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from tests.support.big_transfer import BigTransfer, comes, ends, random_file, settled, under_way
+from tests.support.big_transfer import big_rig as big_rig
 from tests.support.far_path import far_path
 from tests.support.mirror_rig import Rig, needs_rsync, tree, until
 from tests.support.mirror_sshd import Sshd
 from tunnelkit.errors import MirrorError
+from tunnelkit.mirror.agent import big_file
 from tunnelkit.mirror.agent.channel import MirrorChannel
 from tunnelkit.mirror.api import MirrorHalted, MirrorState, PassRecord
-from tunnelkit.mirror.mirror import Mirror
+from tunnelkit.mirror.passes import local_changes
 from tunnelkit.mirror.passes.remote_doubts import _DIFFER_S
-from tunnelkit.mirror.transfer.base import TransferResult
-from tunnelkit.mirror.transfer.rsync import Rsync
 
 pytestmark = needs_rsync
-
-SIZE_BYTES = 16 << 20
-_BIG_PIECE_BYTES = 256 << 10
-
-
-class BigTransfer:
-    """The transfer of a big file, which `began`; it goes on once `may_end` is set."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.began, self.may_end = asyncio.Event(), asyncio.Event()
-        write, push = MirrorChannel.write, Rsync.push
-
-        async def held_write(live: MirrorChannel, data: bytes, **more: float) -> None:
-            if len(data) > _BIG_PIECE_BYTES:
-                await self._held()
-            await write(live, data, **more)
-
-        async def held_push(rsync: Rsync, *words: object, **more: object) -> TransferResult:
-            await self._held()
-            return await push(rsync, *words, **more)  # type: ignore[arg-type]
-
-        monkeypatch.setattr(MirrorChannel, "write", held_write)
-        monkeypatch.setattr(Rsync, "push", held_push)
-
-    async def _held(self) -> None:
-        self.began.set()
-        await self.may_end.wait()
-
-
-@pytest.fixture(params=["rsync", "wire"])
-async def rig(
-    request: pytest.FixtureRequest, live_rig: Rig, sshd: Sshd, tmp_path: Path
-) -> AsyncIterator[Rig]:
-    without = () if request.param == "rsync" else ("rsync",)
-    with far_path(sshd, tmp_path / "bin", without=without):
-        yield live_rig
-
-
-def random_file(path: Path, seed: int = 1) -> None:
-    path.write_bytes(random.Random(seed).randbytes(SIZE_BYTES))
-
-
-async def under_way(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, **more: Callable[[PassRecord], None]
-) -> tuple[Mirror, BigTransfer]:
-    """A mirror of some files, with a big one on its way."""
-    for name in ("a.py", "old.py", "sub/b.py"):
-        rig.write(name, "1\n")
-    mirror = await rig.started(**more)
-    await mirror.barrier(60)
-    big = BigTransfer(monkeypatch)
-    random_file(rig.local / "model.bin")
-    await asyncio.wait_for(big.began.wait(), 60)
-    return mirror, big
-
-
-async def comes(rig: Rig, path: str, text: str) -> None:
-    there = rig.far / path
-    await until(lambda: there.exists() and there.read_text() == text, f"{path} comes")
-
-
-async def ends(rig: Rig, mirror: Mirror, big: BigTransfer) -> None:
-    """Let the big file come: then all is equal."""
-    assert not (rig.far / "model.bin").exists()
-    big.may_end.set()
-    await mirror.barrier(60)
-    assert mirror.status().state is MirrorState.IN_SYNC
-    assert tree(rig.far) == {  # git's own files are never mirrored
-        name: found for name, found in tree(rig.local).items() if not name.startswith(b".git")
-    }
 
 
 async def test_saves_come_meanwhile(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,23 +169,78 @@ async def test_the_mirror_stops_meanwhile(rig: Rig, monkeypatch: pytest.MonkeyPa
     assert tree(rig.far) == tree(rig.local)
 
 
-async def test_an_agent_of_an_earlier_version(
-    live_rig: Rig, sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_saves_come_while_the_big_file_is_read(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes one batch after the other: saves wait, as they did."""
+    """Its digest comes first, and takes long on a slow disk."""
+    reads, may_end = threading.Event(), threading.Event()
+
+    def held(digest: Callable[..., str]) -> Callable[..., str]:
+        def slow(*words: object) -> str:
+            reads.set()
+            may_end.wait(60)
+            return digest(*words)
+
+        return slow
+
+    mirror = await settled(rig)
+    monkeypatch.setattr(big_file, "_digest", held(big_file._digest))
+    monkeypatch.setattr(local_changes, "digest", held(local_changes.digest))
+    random_file(rig.local / "model.bin")
+    await until(reads.is_set, "the big file is read")
+    try:
+        rig.write("a.py", "2\n")
+        await comes(rig, "a.py", "2\n")
+        assert not (rig.far / "model.bin").exists()
+    finally:
+        may_end.set()
+    await mirror.barrier(60)
+    assert rig.equal()
+
+
+class Batches:
+    """The numbers of the batches that begin and end, in their order; an end is negative."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.order: list[int] = []
+        begin, commit = MirrorChannel.begin, MirrorChannel.commit
+
+        def noted_begin(live: MirrorChannel, replaced_stamp: str) -> tuple[int, bytes]:
+            number, data = begin(live, replaced_stamp)
+            self.order.append(number)
+            return number, data
+
+        async def noted_commit(live: MirrorChannel, batch: int, rest: bytes, **more: float) -> None:
+            self.order.append(-batch)
+            await commit(live, batch, rest, **more)
+
+        monkeypatch.setattr(MirrorChannel, "begin", noted_begin)
+        monkeypatch.setattr(MirrorChannel, "commit", noted_commit)
+
+    def nested(self) -> bool:
+        """True if one has begun within another."""
+        return any(one > 0 and two > 0 for one, two in pairwise(self.order))
+
+
+@pytest.mark.parametrize("nests", [True, False])
+async def test_only_an_agent_that_can_gets_a_batch_within_another(
+    live_rig: Rig, sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nests: bool
+) -> None:
+    """One of an earlier version can't: saves wait, as they did."""
     with far_path(sshd, tmp_path / "bin", without=("rsync",)):
-        mirror, big = await under_way(live_rig, monkeypatch)
+        mirror = await settled(live_rig)
         assert mirror._syncer is not None
         live = await mirror._syncer.channels.live()
         assert live is not None and live.nests
-        big.may_end.set()
-        await mirror.barrier(60)
-        live.nests = False
-        big.began.clear()
-        big.may_end.clear()
-        random_file(live_rig.local / "model.bin", 2)
+        live.nests = nests
+        batches, big = Batches(monkeypatch), BigTransfer(monkeypatch)
+        random_file(live_rig.local / "model.bin")
         await asyncio.wait_for(big.began.wait(), 60)
         live_rig.write("a.py", "2\n")
-        big.may_end.set()
-        await mirror.barrier(60)
-        assert live_rig.equal()
+        if nests:
+            await comes(live_rig, "a.py", "2\n")
+        else:
+            assert mirror._worker is not None
+            await until(mirror._worker._wake.is_set, "the save is seen")
+        await ends(live_rig, mirror, big)
+        assert batches.nested() == nests

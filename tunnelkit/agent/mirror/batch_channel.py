@@ -93,7 +93,7 @@ class BatchChannel:
 
     def _begin(self, number: int, replaced: str) -> None:
         if number in self._open or len(self._open) == _OPEN_BATCHES:
-            raise BadParcel("a batch begins within another")
+            raise BadParcel(f"batch {number} can't begin now")
         self._open[number] = StagedBatch(DirfdTree(self._root.fd), self._name, replaced)
 
     def _abort(self, number: int) -> None:

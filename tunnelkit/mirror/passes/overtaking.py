@@ -36,7 +36,7 @@ _TRY_AGAIN_S = 1.0
 
 _T = TypeVar("_T")
 #: Scans these paths (blocking). Returns the scan, and the scanned paths (None: everything).
-Look = Callable[[DirtyPaths], tuple[Scan, frozenset[str] | None]]
+ScanPaths = Callable[[DirtyPaths], tuple[Scan, frozenset[str] | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Overtaking:
     """Small passes over `live` during one big transfer. `close` at its end.
 
     large: the paths of the big transfer. nests: it uses `live` too.
-    look: scans. is_usable: called before each pass; False: `live` can't be relied on now.
+    scan: scans. is_usable: called before each pass; False: `live` can't be relied on now.
     lost: called after a pass that has lost the channel alone.
     """
 
@@ -65,7 +65,7 @@ class Overtaking:
         *,
         large: frozenset[str],
         nests: bool,
-        look: Look,
+        scan: ScanPaths,
         is_usable: Callable[[], bool],
         lost: Callable[[], Awaitable[None]],
     ) -> None:
@@ -76,15 +76,15 @@ class Overtaking:
         self._large = large
         self._above = frozenset(above for path in large for above in parents(path))
         self._nests = nests
-        self._look = look
+        self._scan_paths = scan
         self._is_usable = is_usable
         self._lost = lost
         #: changes that were taken and not sent: the pass after the big transfer must send them
         self.left = DirtyPaths()
         #: True if a pass was called for without a change, such as for a doubt: none was made
-        self.is_owed = False
+        self.pass_wanted = False
         self._preparing: asyncio.Task[_Ready | None] | None = None
-        self._looking: asyncio.Future[tuple[Scan, frozenset[str] | None]] | None = None
+        self._scanning: asyncio.Future[tuple[Scan, frozenset[str] | None]] | None = None
         self._ended = False
 
     async def during(self, work: Awaitable[_T]) -> _T:
@@ -119,20 +119,20 @@ class Overtaking:
         preparing, self._preparing = self._preparing, None
         if preparing is not None:
             await cancel_all(preparing)
-        if self._looking is not None:
-            await asyncio.wait([self._looking])  # the next pass uses the same scanner
+        if self._scanning is not None:
+            await asyncio.wait([self._scanning])  # the next pass uses the same scanner
 
     async def _prepare(self) -> _Ready | None:
         """Wait for changes, and scan them. None: nothing can be sent yet."""
         await self._caller.changed()
         dirty = await self._caller.take()
         if not dirty:
-            self.is_owed |= dirty is not None
+            self.pass_wanted |= dirty is not None
             return None
         self.left = self.left.joined(dirty)
         try:
-            self._looking = asyncio.ensure_future(asyncio.to_thread(self._scan))
-            scan, looked = await asyncio.shield(self._looking)
+            self._scanning = asyncio.ensure_future(asyncio.to_thread(self._scan))
+            scan, looked = await asyncio.shield(self._scanning)
         except (OSError, TunnelkitError) as error:
             log.debug("the scan during a big transfer: %s", error)
             self._ended = True  # the next pass reports it
@@ -146,7 +146,7 @@ class Overtaking:
 
     def _scan(self) -> tuple[Scan, frozenset[str] | None]:
         """Scan what is left (blocking). A later scan no longer finds what is below a path now."""
-        scan, looked = self._look(self.left)
+        scan, looked = self._scan_paths(self.left)
         if looked is None:
             self.left = self.left.joined(DirtyPaths(everything="scanned"))
         else:

@@ -340,7 +340,7 @@ class Syncer:
             if overtaking is not None:
                 await overtaking.close()
                 self._left = overtaking.left
-                if overtaking.left or overtaking.is_owed:
+                if overtaking.left or overtaking.pass_wanted:
                     self._wake()
 
     def _overtaking(
@@ -364,7 +364,7 @@ class Syncer:
             caller,
             large=large,
             nests=nests,
-            look=lambda dirty: self._look(dirty, frozenset()),
+            scan=lambda dirty: self._look(dirty, frozenset()),
             is_usable=lambda: live.is_usable and not self._doubts.concern(live),
             lost=self.channels.close,
         )
