@@ -16,8 +16,9 @@ from pathlib import Path
 
 from tests.docker.engine import Docker
 from tests.support.logins import Log
+from tests.support.ports import free_port
 from tests.support.processes import until
-from tests.support.tkrig import PATIENCE_S, Project, free_port
+from tests.support.tkrig import PATIENCE_S, Project
 from tunnelkit.lab import LabInfo
 
 ROOT = Path(__file__).parents[2]

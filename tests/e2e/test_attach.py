@@ -14,7 +14,8 @@ import pytest
 
 from tests.support import processes
 from tests.support.attach_rig import check_attach
-from tests.support.tkrig import PATIENCE_S, Project, Terminal, eventually, free_port, line_of
+from tests.support.ports import free_port
+from tests.support.tkrig import PATIENCE_S, Project, Terminal, eventually, line_of
 from tunnelkit.agent.debug.injection import explain, find_hindrance
 
 SPIN = """\

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ports import free_port
 from tests.support.refusals import OPTION, refused
-from tests.support.tkrig import Project, free_port
+from tests.support.tkrig import Project
 from tunnelkit.errors import ExitCode
 
 pytestmark = pytest.mark.slow

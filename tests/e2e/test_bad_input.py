@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ports import free_port
 from tests.support.refusals import OPTION, refused, run
-from tests.support.tkrig import _TK, Project, free_port
+from tests.support.tkrig import _TK, Project
 from tunnelkit.errors import ExitCode
 
 pytestmark = pytest.mark.slow

@@ -17,8 +17,9 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from tests.support.ports import free_port
 from tests.support.pty_terminal import on_a_terminal
-from tests.support.tkrig import _TK, Project, eventually, free_port, project_on
+from tests.support.tkrig import _TK, Project, eventually, project_on
 from tunnelkit.errors import ExitCode
 from tunnelkit.lab import LabInfo
 

@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.tkrig import Project, Terminal, free_port
+from tests.support.ports import free_port
+from tests.support.tkrig import Project, Terminal
 from tunnelkit.errors import ExitCode
 
 ROUTES = [pytest.param([], id="ssh"), pytest.param(["--wire"], id="wire")]

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.support.kube_rig import KubeProject, running_stand_in
-from tests.support.tkrig import PATIENCE_S, PROGRAM, free_port, line_of, made_project
+from tests.support.ports import free_port
+from tests.support.tkrig import PATIENCE_S, PROGRAM, line_of, made_project
 from tunnelkit.lab.kube.stand_in import StandIn
 from tunnelkit.lab.kube.wire import Json
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.support.tkrig import free_port
+from tests.support.ports import free_port
 from tunnelkit.lab.proxy import Proxy
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.places import short_name
-from tests.support.tkrig import Terminal, free_port
+from tests.support.ports import free_port
+from tests.support.tkrig import Terminal
 from tunnelkit.demo.dap_client import DapClient
 
 SOURCE = """\

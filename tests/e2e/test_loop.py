@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import processes
-from tests.support.tkrig import PROGRAM, Project, free_port, line_of
+from tests.support.ports import free_port
+from tests.support.tkrig import PROGRAM, Project, line_of
 from tunnelkit.errors import DebugError
 
 STOP = line_of(PROGRAM, "total += step")

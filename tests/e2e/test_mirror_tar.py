@@ -9,7 +9,6 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,12 +17,10 @@ import pytest
 from tests.support.far_path import far_path
 from tests.support.mirror_rig import Rig, children, needs_rsync, tree, until
 from tests.support.mirror_sshd import Sshd, descendants
-from tunnelkit.errors import ConnectionFailed, MissingProgram
+from tunnelkit.errors import ConnectionFailed
 from tunnelkit.mirror.api import MirrorState
-from tunnelkit.mirror.remote.root import RemoteRoot
 from tunnelkit.mirror.transfer import tar as tar_module
 from tunnelkit.mirror.transfer.base import FetchRule
-from tunnelkit.mirror.transfer.choose import choose_transfer
 from tunnelkit.mirror.transfer.tar import TarTransfer
 from tunnelkit.mirror.transfer.tar_scripts import UNPACK
 
@@ -326,67 +323,6 @@ async def test_the_mirror_by_tar(rig: Rig, no_rsync: None) -> None:
     kept = await mirror.resolve([str(rig.local / "a/b/plain.txt")], theirs=True)
     assert kept.replaced == ("a/b/plain.txt",)
     assert (rig.local / "a/b/plain.txt").read_text() == "edited there\n"
-
-
-async def test_neither_rsync_nor_tar(rig: Rig, sshd: Sshd, tmp_path: Path) -> None:
-    with far_path(sshd, tmp_path / "bin", without=("rsync", "tar")):
-        with pytest.raises(MissingProgram, match="no way to send files") as caught:
-            await rig.started()
-        assert "no rsync" in (caught.value.cause or "")
-        assert "no tar" in (caught.value.cause or "")
-
-
-@pytest.mark.parametrize(
-    ("version", "why"),
-    [
-        ("openrsync: protocol version 29\nrsync version 2.6.9 compatible", "only openrsync"),
-        ("rsync  version 2.6.9  protocol version 29", "only rsync 2.6"),
-        (None, "no rsync"),
-    ],
-)
-async def test_the_rsync_of_this_computer_won_t_do(
-    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None, why: str
-) -> None:
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    if version is not None:
-        (programs / "rsync").write_text(f"#!/bin/sh\ncat <<'E'\n{version}\nE\n")
-        (programs / "rsync").chmod(0o755)
-    ssh = shutil.which("ssh")
-    assert ssh is not None
-    for program in (ssh, "/bin/sh", "/bin/cat"):
-        (programs / Path(program).name).symlink_to(program)
-    monkeypatch.setenv("PATH", str(programs))
-    odd_tree(rig.local)
-    said: list[str] = []
-    await rig.started(say=said.append)
-    assert said == [f"mirror: {why} on this computer: sending by tar"]
-    assert rig.equal()
-
-
-async def test_an_rsync_there_that_won_t_do(rig: Rig, sshd: Sshd, tmp_path: Path) -> None:
-    said: list[str] = []
-    root = str(rig.far)
-    rsync = "rsync  version 2.6.9  protocol version 29"
-    target = RemoteRoot(root, root, fresh=True, has_stat=True, rsync=rsync, tar=TARS["tar"])
-    transfer = await choose_transfer(rig.remote, str(rig.local), target, say=said.append)
-    assert isinstance(transfer, TarTransfer)
-    assert said == ["mirror: only rsync 2.6 on 127.0.0.1: sending by tar"]
-
-
-async def test_no_python_there(rsync_rig: Rig, sshd: Sshd, tmp_path: Path) -> None:
-    """Fault 27: the mirror needs no Python over there, by rsync or without."""
-    rig = rsync_rig
-    pythons = tuple(name for name in os.listdir("/usr/bin") if name.startswith("python"))
-    odd_tree(rig.local)
-    with far_path(sshd, tmp_path / "bin", without=(*pythons, Path(sys.executable).name)):
-        found = await rig.remote.run(["sh", "-c", "command -v python3 python || echo none"])
-        assert found.stdout == b"none\n"
-        mirror = await rig.started()
-        rig.write("a/b/plain.txt", "changed\n")
-        report = await mirror.barrier(30)
-        assert report.proven == 0
-        assert rig.equal()
 
 
 @pytest.mark.parametrize("sh", ["dash", "bash"])

@@ -6,7 +6,8 @@ import contextlib
 import os
 import signal
 
-from tests.support.tkrig import PROGRAM, Project, free_port, line_of
+from tests.support.ports import free_port
+from tests.support.tkrig import PROGRAM, Project, line_of
 
 STOP = line_of(PROGRAM, "total += step")
 _BIG_BYTES = 9 << 20  # by rsync, which borrows a session of the link

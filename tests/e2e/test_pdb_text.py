@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.support import processes
+from tests.support.ports import free_port
 from tests.support.terminal import PATIENCE_S, Terminal
-from tests.support.tkrig import Project, free_port, line_of
+from tests.support.tkrig import Project, line_of
 
 SCRIPT = """\
     import sys

@@ -11,8 +11,9 @@ import pytest
 
 from tests.support.kube_rig import KubeProject, kill_session, running_stand_in
 from tests.support.pod_ranks import STOP, TRAIN, children, to_the_end
+from tests.support.ports import free_port
 from tests.support.terminal import Terminal
-from tests.support.tkrig import free_port, line_of, made_project
+from tests.support.tkrig import line_of, made_project
 from tunnelkit.errors import DebugError
 from tunnelkit.lab.kube.stand_in import StandIn
 

@@ -19,9 +19,10 @@ from typing import cast
 from tests.e2e.test_read_ahead import on_screen
 from tests.support import recorded_session
 from tests.support.places import short_name
+from tests.support.ports import free_port
 from tests.support.recorded_session import Replay, differences
 from tests.support.terminal import PATIENCE_S
-from tests.support.tkrig import Project, Terminal, free_port, line_of
+from tests.support.tkrig import Project, Terminal, line_of
 from tunnelkit.demo.dap_client import DapClient
 
 PROGRAM = textwrap.dedent(

@@ -10,7 +10,8 @@ import pytest
 
 from tests.support import processes
 from tests.support.editors import said
-from tests.support.tkrig import PATIENCE_S, PROGRAM, Project, Terminal, free_port, line_of
+from tests.support.ports import free_port
+from tests.support.tkrig import PATIENCE_S, PROGRAM, Project, Terminal, line_of
 
 STOP = line_of(PROGRAM, "total += step")
 _SERVE = """\

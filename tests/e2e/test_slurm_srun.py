@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.support import processes
-from tests.support.tkrig import PATIENCE_S, PROGRAM, Project, free_port, line_of
+from tests.support.ports import free_port
+from tests.support.tkrig import PATIENCE_S, PROGRAM, Project, line_of
 from tunnelkit import lab as tk_lab
 
 STOP = line_of(PROGRAM, "total += step")

@@ -23,8 +23,8 @@ import pytest
 from tests.support import processes
 from tests.support.lab_rig import needs_lab
 from tests.support.places import short_dir
+from tests.support.ports import free_port
 from tests.support.terminal import PATIENCE_S, Terminal
-from tests.support.tkrig import free_port
 from tunnelkit.demo.editor import DemoEditor
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import processes
-from tests.support.tkrig import PATIENCE_S, Project, eventually, free_port
+from tests.support.ports import free_port
+from tests.support.tkrig import PATIENCE_S, Project, eventually
 from tunnelkit import lab as tk_lab
 from tunnelkit.lab import LabInfo
 

@@ -18,7 +18,8 @@ from tests.support.login_rig import (
     project_by,
     waits_for_a_person,
 )
-from tests.support.tkrig import Project, eventually, free_port
+from tests.support.ports import free_port
+from tests.support.tkrig import Project, eventually
 from tunnelkit.errors import ExitCode
 from tunnelkit.lab import LabInfo
 

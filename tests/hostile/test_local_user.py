@@ -10,7 +10,8 @@ import pytest
 from tests.hostile.local_user import try_all
 from tests.support import processes
 from tests.support.other_user import OtherUser, why_no_other_user
-from tests.support.tkrig import PROGRAM, Project, free_port, line_of
+from tests.support.ports import free_port
+from tests.support.tkrig import PROGRAM, Project, line_of
 
 pytestmark = [
     pytest.mark.root,

@@ -10,8 +10,9 @@ import pytest
 
 from tests.hostile.far_node import EVIL
 from tests.hostile.node import Node
+from tests.support.ports import free_port
 from tests.support.pty_terminal import on_a_terminal
-from tests.support.tkrig import PROGRAM, Project, free_port, line_of
+from tests.support.tkrig import PROGRAM, Project, line_of
 from tunnelkit.wire.frames import Kind
 
 STOP = line_of(PROGRAM, "total += step")

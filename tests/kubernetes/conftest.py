@@ -8,7 +8,8 @@ import pytest
 
 from tests.support.kubernetes import Member, Rig, running_rig, why_no_rig
 from tests.support.kubernetes.project import POD, RigProject, pod
-from tests.support.tkrig import free_port, made_project
+from tests.support.ports import free_port
+from tests.support.tkrig import made_project
 
 
 @pytest.fixture(scope="session")

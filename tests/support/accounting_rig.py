@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.lab_fixtures import running_lab, ssh, why_no_lab
-from tests.support.tkrig import free_port
+from tests.support.ports import free_port
 from tunnelkit.lab import LabInfo
 from tunnelkit.lab.environment import user
 from tunnelkit.lab.layout import LOGIN, Layout, write_private

@@ -17,7 +17,8 @@ from typing import Any, ClassVar, Protocol, cast
 
 import pytest
 
-from tests.support.tkrig import PROGRAM, TAG, Project, free_port
+from tests.support.ports import free_port
+from tests.support.tkrig import PROGRAM, TAG, Project
 from tunnelkit.lab import LabInfo
 from tunnelkit.lab.kube.stand_in import StandIn
 

@@ -20,8 +20,9 @@ import pytest
 from tests.support import processes
 from tests.support.logins import Budget, allowed, attempts, check, file_log
 from tests.support.places import short_dir
+from tests.support.ports import free_port
 from tests.support.processes import Seen
-from tests.support.tkrig import PROGRAM, Project, free_port, line_of, project_on
+from tests.support.tkrig import PROGRAM, Project, line_of, project_on
 from tunnelkit.demo.dap_client import DapClient
 from tunnelkit.lab import LabInfo
 from tunnelkit.lab.layout import Layout

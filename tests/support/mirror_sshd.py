@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.logins import Budget, check, file_log
-from tests.support.tkrig import free_port
+from tests.support.ports import free_port
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired
 from tunnelkit.lab.ssh import quick_kex
 from tunnelkit.model import Completed

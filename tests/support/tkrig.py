@@ -12,7 +12,6 @@ import contextlib
 import errno
 import json
 import os
-import random
 import secrets
 import shutil
 import socket
@@ -31,6 +30,7 @@ from tests.lab_fixtures import lab_environ
 from tests.support import processes, without_commands
 from tests.support.hang import what_hangs
 from tests.support.places import short_dir
+from tests.support.ports import free_port
 from tests.support.processes import Seen
 from tests.support.terminal import PATIENCE_S, Done, Terminal
 from tests.support.why_report import saw
@@ -53,26 +53,6 @@ if __name__ == "__main__":
         print("step", step, WORD, flush=True)
     print("node", os.environ.get("SLURMD_NODENAME") or os.uname().nodename, flush=True)
 """
-
-
-_given: set[int] = set()
-
-
-def free_port() -> int:
-    """A port that is free now, below the ephemeral range so that nobody is given it by chance."""
-    # Each worker of pytest-xdist has ports of its own: between this answer and its use another
-    # one could be given the same port.
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 10
-    first = 20000 + worker * 1200
-    for port in random.sample(range(first, first + 1200), 200):
-        with socket.socket() as probe:
-            if port in _given:
-                continue
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                _given.add(port)
-                return port
-    raise AssertionError("no free port")
 
 
 def line_of(source: str, text: str) -> int:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.tkrig import free_port
+from tests.support.ports import free_port
 from tunnelkit.lab.ssh import quick_kex
 
 #: For tests of what one backend alone has: `@OPENSSH` above a test that uses `connect`.

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from link_rig import cut, wait_for
 
-from tests.support.tkrig import free_port
+from tests.support.ports import free_port
 from tunnelkit import local_ports
 from tunnelkit.errors import ConnectionFailed, UsageError
 from tunnelkit.link.options import LinkOptions

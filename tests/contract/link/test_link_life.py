@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from link_rig import OPENSSH, PARAMIKO, cut, leftovers, wait_for
 
-from tests.support.tkrig import free_port
+from tests.support.ports import free_port
 from tunnelkit import local_ports
 from tunnelkit.errors import ConnectionFailed
 from tunnelkit.model import Hop, LocalForward

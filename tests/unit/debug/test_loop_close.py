@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.tkrig import free_port
+from tests.support.ports import free_port
 from tunnelkit.debug.adapter.adapter import Adapter, Adapters
 from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.debug.loop import DebugLoop

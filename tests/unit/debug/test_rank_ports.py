@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.support.tkrig import free_port
+from tests.support.ports import free_port
 from tunnelkit.debug.dap.editor_port import Editor
 from tunnelkit.debug.rank_ports import RankPorts
 from tunnelkit.mux.dap_framing import encode

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.descriptors import no_descriptors, refused_accepts
-from tests.support.tkrig import free_port
+from tests.support.ports import free_port
 from tunnelkit.mux import listener as listener_module
 from tunnelkit.mux.listener import Listener
 

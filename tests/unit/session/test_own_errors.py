@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.tkrig import free_port
+from tests.support.ports import free_port
 from tunnelkit.cli.views.status import lines
 from tunnelkit.config.load import load
 from tunnelkit.errors import (

@@ -20,8 +20,8 @@ from typing import cast
 
 import pytest
 
+from tests.support.ports import free_port
 from tests.support.processes import in_group, until
-from tests.support.tkrig import free_port
 from tunnelkit.child_process import run_child
 from tunnelkit.config.load import load
 from tunnelkit.config.schema import LinkName, SchedulerName, Settings

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.tkrig import free_port
+from tests.support.ports import free_port
 from tunnelkit.config.load import load
 from tunnelkit.errors import SchedulerError
 from tunnelkit.session.backends.ssh import SSH
