@@ -72,7 +72,7 @@ FAULTS: dict[int, tuple[str, str, list[str]]] = {
         "detected, rescan, nothing missing",
         [
             "unit/mirror/watch/test_watch_loss: test_20_000_files_while_its_thread_stands_still",
-            "unit/mirror/watch/test_watch_loss: "
+            "unit/mirror/watch/test_watch_limits: "
             "test_the_kernel_overflows_while_the_process_is_stopped",
         ],
     ),
@@ -80,10 +80,10 @@ FAULTS: dict[int, tuple[str, str, list[str]]] = {
         "watch limit reached",
         "polling, visible warning",
         [
-            "unit/mirror/watch/test_watch_loss: test_no_watch_at_all",
-            "unit/mirror/watch/test_watch_loss: "
+            "unit/mirror/watch/test_watch_limits: test_no_watch_at_all",
+            "unit/mirror/watch/test_watch_limits: "
             "test_not_enough_watches_at_the_start_and_then_enough",
-            "unit/mirror/watch/test_watch_loss: test_the_last_watch_is_used_up_later",
+            "unit/mirror/watch/test_watch_limits: test_the_last_watch_is_used_up_later",
         ],
     ),
     10: (
@@ -222,14 +222,14 @@ FAULTS: dict[int, tuple[str, str, list[str]]] = {
         "fallback chosen",
         [
             "e2e/test_mirror_tar: test_the_mirror_by_tar",
-            "e2e/test_mirror_tar: test_the_rsync_of_this_computer_won_t_do",
-            "e2e/test_mirror_tar: test_an_rsync_there_that_won_t_do",
+            "e2e/test_mirror_without_rsync: test_the_rsync_of_this_computer_won_t_do",
+            "e2e/test_mirror_without_rsync: test_an_rsync_there_that_won_t_do",
         ],
     ),
     27: (
         "remote Python missing or old",
         "rsync only",
-        ["e2e/test_mirror_tar: test_no_python_there"],
+        ["e2e/test_mirror_without_rsync: test_no_python_there"],
     ),
     28: (
         "stale ControlMaster",
