@@ -1,4 +1,4 @@
-"""What tk uses of sshtunnel, which has no types of its own."""
+"""What tk and its benches use of sshtunnel, which has no types of its own."""
 
 import logging
 import socket
@@ -23,17 +23,21 @@ class _ThreadingForwardServer:
 
 class SSHTunnelForwarder:
     is_alive: bool
+    local_bind_port: int
     _transport: Transport
 
     def __init__(
         self,
         ssh_address_or_host: tuple[str, int],
         ssh_config_file: str | None,
+        *,
+        ssh_username: str | None = None,
+        ssh_pkey: str | None = None,
         allow_agent: bool,
-        host_pkey_directories: list[str],
+        host_pkey_directories: list[str] | None = None,
         local_bind_address: tuple[str, int],
         remote_bind_address: tuple[str, int],
-        logger: logging.Logger,
+        logger: logging.Logger | None = None,
     ) -> None: ...
     def start(self) -> None: ...
     def stop(self, force: bool = False) -> None: ...

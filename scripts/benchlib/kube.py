@@ -362,7 +362,7 @@ def _helpers(rig: PodRig) -> tuple[int, float]:
     with rig.session(f"sts/{name}"):
         wait_until(lambda: len(rig.status()["other_nodes"]) == PODS - 1, "all pods", 120.0)
         tag = f"TK_STATE_DIR={rig.environ['TK_STATE_DIR']}".encode()
-        sizes = [size for size in map(lambda one: _kubectl_mb(one, tag), _processes()) if size]
+        sizes = [size for one in _processes() if (size := _kubectl_mb(one, tag))]
     rig.member.admin("delete", "statefulset", name, "--wait=false")
     return len(sizes), sum(sizes)
 

@@ -44,7 +44,8 @@ def lines(found: kube.Found) -> list[str]:
     count, size_mb = found.helpers
     late = "" if count == 1 and size_mb <= _HELPER_MB else ", MISSED"
     out.append(
-        f"- {kube.PODS} pods: **{count} kubectl, {size_mb:.0f} MB** (target 1, {_HELPER_MB:g} MB{late})"
+        f"- {kube.PODS} pods: **{count} kubectl, {size_mb:.0f} MB** "
+        f"(target 1, {_HELPER_MB:g} MB{late})"
     )
     out.append(f"- a forward, nobody listening yet: {found.refused}")
     load = ", ".join(f"{value:.1f}" for value in found.load)

@@ -1,4 +1,4 @@
-"""What people do by hand with a pod: `kubectl port-forward` in a loop, and what waits in the pod."""
+"""By hand with a pod: `kubectl port-forward` in a loop, and the program that waits in the pod."""
 
 from __future__ import annotations
 

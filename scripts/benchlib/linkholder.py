@@ -16,7 +16,10 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
+from tunnelkit.config.schema import LinkName
+from tunnelkit.link.base import LinkSetup
 from tunnelkit.link.factory import make_link
 from tunnelkit.link.options import LinkOptions
 from tunnelkit.link.paramiko_link.ssh_config import ConfigFiles, HostConfig
@@ -28,11 +31,11 @@ Command = Callable[[], Awaitable[object]] | None
 
 @asynccontextmanager
 async def _link(
-    way: str, config: Path, directory: Path, node: str, ports: tuple[int, int]
+    way: LinkName, config: Path, directory: Path, node: str, ports: tuple[int, int]
 ) -> AsyncIterator[Command]:
     """One of tunnelkit's own."""
     options = LinkOptions(login=Hop("login"), ssh_config=config)
-    link = make_link(way, options, control_dir=directory / f"c-{way[0]}")  # type: ignore[arg-type]
+    link = make_link(way, options, LinkSetup(control_dir=directory / f"c-{way[0]}"))
     try:
         await link.open()
         await link.forward(LocalForward(ports[0], "127.0.0.1", ports[1]), node=node)
@@ -106,7 +109,7 @@ async def main() -> None:
     files = ConfigFiles(Path(config))
     hosts = [files.lookup("login"), files.lookup(node)]
     if way in (OPENSSH, PARAMIKO):
-        held = _link(way, Path(config), Path(directory), node, ports)
+        held = _link(cast("LinkName", way), Path(config), Path(directory), node, ports)
     else:
         held = (_sshtunnel if way == SSHTUNNEL else _asyncssh)(hosts, ports)
     async with held as command:

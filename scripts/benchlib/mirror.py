@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchlib.disk import flush
 from benchlib.measure import timed
-from benchlib.mirrorbig import deltas, overtakes
+from benchlib.mirrorbig import SETTLE_S, deltas, overtakes
 from benchlib.mirrorcase import (
     BARRIER,
     CHECKOUT,
@@ -119,7 +119,7 @@ def _opened(master: Mux, name: str, local: Path, remote: Path) -> AbstractContex
 
 def _edit_series(case: Case, rtt_ms: float, ways: list[Way], names: list[str], count: int) -> None:
     """`count` edits by each of the ways, in turns."""
-    dice = random.Random(7)  # noqa: S311
+    dice = random.Random(7)
     spent = [Cost() for _ in ways]
     for number in range(-1, count):  # the first is not counted: files and ways are warm
         for index, way in enumerate(ways):
@@ -156,7 +156,7 @@ def _barriers(case: Case) -> None:
     with rig.session():
         rig.tk("sync", "--wait")
         case.master.rsync(local, remote)
-        time.sleep(_SETTLE_S)
+        time.sleep(SETTLE_S)
         for rtt_ms in case.distances("barriers"):
             for _ in range(case.sizes.rounds):
                 for way, work in (
@@ -292,7 +292,7 @@ def _checkouts(case: Case) -> None:
                 with _opened(case.master, name, *places[name]) as way:
                     for _ in range(case.sizes.first_rounds):
                         _checkout(case, rtt_ms, way, names)
-                        time.sleep(_SETTLE_S)
+                        time.sleep(SETTLE_S)
 
 
 def _checkout(case: Case, rtt_ms: float, way: Way, names: list[str]) -> None:

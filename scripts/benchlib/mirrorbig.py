@@ -12,7 +12,8 @@ from benchlib.mirrortrees import write_token
 from benchlib.mirrorways import LSYNCD_0, RSYNC, TkWay, Way, lsyncd_way, missing, rsync_way
 from benchlib.rig import wait_until
 
-_SETTLE_S = 1.0
+#: So long a sent batch may still be on the line.
+SETTLE_S = 1.0
 #: After so long the big file is on its way.
 _UNDER_WAY_S = 0.3
 _BIG, _SMALL = "data.bin", "small.py"
@@ -61,7 +62,7 @@ def _overtake(case: Case, rtt_ms: float, way: Way, number: int) -> None:
     took_ms = case.eyes.token_ms(way.remote / _SMALL, token, lambda: write_token(small, token))
     case.found.add(rtt_ms, OVERTAKE, way.name, took_ms)
     wait_until(lambda: _begins(way.remote / _BIG, start), "the big file", timeout_s=120.0)
-    time.sleep(_SETTLE_S)
+    time.sleep(SETTLE_S)
 
 
 def _begins(path: Path, start: bytes) -> bool:
@@ -89,6 +90,6 @@ def _delta(case: Case, rtt_ms: float, way: Way, number: int) -> None:
         return start
 
     took_ms = case.eyes.token_ms(way.remote / _BIG, token, edit)
-    time.sleep(_SETTLE_S)  # what follows on the line belongs to it
+    time.sleep(SETTLE_S)  # what follows on the line belongs to it
     case.found.add(rtt_ms, DELTA_S, way.name, took_ms / 1e3)
     case.found.add(rtt_ms, DELTA_BYTES, way.name, way.cost().line_bytes - before)

@@ -23,7 +23,7 @@ TIMEOUT_S = 120.0
 
 def make_tree(root: Path, files: int, *, mean_bytes: int = MEAN_BYTES, seed: int = 1) -> list[str]:
     """`files` files, 20 a directory, of unlike sizes and contents; their relative paths."""
-    dice = random.Random(seed)  # noqa: S311
+    dice = random.Random(seed)
     names = []
     for number in range(files):
         name = f"pkg{number // 400:03}/mod{number // 20:04}/file{number:06}.py"

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from tunnelkit.cli.views.console_shell import ConsoleShell
 from tunnelkit.debug.console.console import Console
@@ -22,6 +22,9 @@ from tunnelkit.debug.shared_debuggee import SharedDebuggee
 from tunnelkit.mux.dap_framing import DapReader, frame
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.handlers.console import ConsoleServer
+
+if TYPE_CHECKING:
+    from tunnelkit.session.session import Session
 
 ROOT = "/home/ada/train"
 _TORCH = "/opt/env/lib/python3.11/site-packages/torch"
@@ -238,12 +241,13 @@ class SimRanks:
             keeps_failures=False,
         )
         mirrors = SimpleNamespace(all=[SimpleNamespace(local_root=ROOT, remote_root=ROOT)])
-        self.session = SimpleNamespace(
+        session = SimpleNamespace(
             files=SimpleNamespace(place=lambda: None, mirrors=mirrors),
             loops=SimpleNamespace(
                 get=lambda _id: SimpleNamespace(loop=self.loop), attachments=list
             ),
         )
+        self.session = cast("Session", session)
 
     def stop(self, *numbers: int) -> None:
         """Let ranks stop at a breakpoint; none: all."""

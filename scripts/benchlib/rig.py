@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tunnelkit import lab
 from tunnelkit.lab.layout import LOGIN, LabInfo, Layout
@@ -66,9 +67,9 @@ class BenchProject:
             raise RuntimeError(f"tk {' '.join(words)}: {done.stderr.strip() or done.stdout}")
         return done.stdout
 
-    def status(self) -> dict[str, object]:
+    def status(self) -> dict[str, Any]:
         """`tk status --json`."""
-        found: dict[str, object] = json.loads(self.tk("status", "--json"))
+        found: dict[str, Any] = json.loads(self.tk("status", "--json"))
         return found
 
 

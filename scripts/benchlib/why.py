@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -109,10 +110,10 @@ def _jobs(one: Rig) -> dict[str, tuple[str, str]]:
     }
 
 
-def _ways(one: Rig, job: str, hand: str, notes: list[str]) -> dict[str, partial[object]]:
+def _ways(one: Rig, job: str, hand: str, notes: list[str]) -> dict[str, Callable[[], object]]:
     why = ("why", job, "--sample", "1", "--json")
     master = one.ssh("-o", "ControlMaster=no", "-o", "ControlPath=none")
-    ways: dict[str, partial[object]] = {
+    ways: dict[str, Callable[[], object]] = {
         BY_TK: partial(one.tk, *why),
         BY_LOGIN: partial(one.tk, *why, "--profile", "lab"),
         BY_HAND: partial(_run, one, [*master, "--", "login", hand]),

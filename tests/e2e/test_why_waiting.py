@@ -101,6 +101,7 @@ async def test_busy_says_who_has_the_node_and_until_when(queue: Queue) -> None:
     assert verdict["certainty"] == "proven"
     assert "the only node that fits, node1, is in use, until" in verdict["sentence"]
     assert f"node1 by {other} (you)" in _told(verdict, "in use")
+    await queue.planned(job)
     text = (await queue.project.tk("why", job)).out
     assert text.startswith(f"job {job} waits ") and "\n  starts    about " in text
 
