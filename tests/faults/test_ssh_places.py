@@ -30,6 +30,7 @@ async def test_a_taken_debug_port_names_its_owner_and_launch_json_follows(
         project.port = status["debug_port"]
         assert wanted < project.port <= wanted + 20
         assert f'"port": {project.port}' in launch.read_text() and "// mine" in launch.read_text()
+        assert "already right" in (await project.tk("vscode")).out
         async with debugging(project, up=False):
             pass
 

@@ -45,6 +45,13 @@ def settings(**overrides: object) -> Settings:
     return trusted(load(Path.cwd(), overrides=given))
 
 
+def as_typed(remote: str) -> str:
+    """Undo the local shell's expansion of `~` in a directory of the cluster: it means that home."""
+    home = str(Path.home())
+    inside = remote == home or remote.startswith(f"{home}/")
+    return "~" + remote[len(home) :] if inside else remote
+
+
 def project_dir() -> Path:
     """Return the project of the current directory: where tunnelkit.toml is, else itself."""
     return find_project(Path.cwd()) or Path.cwd()

@@ -164,14 +164,24 @@ def _compound(ranks: int) -> Values:
     }
 
 
-def attach_port(project_dir: Path) -> int | None:
-    """The port of `tk: attach` in the launch.json there; None if there is no such thing."""
-    for one in listed(project_dir / ".vscode" / "launch.json", "configurations"):
+def attach_port(folder: Path, subdir: str = "") -> int | None:
+    """The port of `tk: attach` in the launch.json there; None if there is no such thing.
+
+    subdir: the project's place in `folder`; an entry for another project does not count.
+    """
+    for one in listed(folder / ".vscode" / "launch.json", "configurations"):
         connect = one.get("connect")
         if one.get("name") == ATTACH_NAME and isinstance(connect, dict):
             port = connect.get("port")
-            return port if isinstance(port, int) else None
+            return port if isinstance(port, int) and _maps(one, subdir) else None
     return None
+
+
+def _maps(configuration: Values, subdir: str) -> bool:
+    """True for the project's own folder, and above it if the entry maps that project."""
+    mappings = configuration.get("pathMappings")
+    roots = [one.get("localRoot") for one in mappings or () if isinstance(one, dict)]
+    return not subdir or _local_root(subdir) in roots
 
 
 # -- what is there ------------------------------------------------------

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tunnelkit.cli.lazy_typer import typer
-from tunnelkit.errors import UsageError
+from tunnelkit.errors import TunnelkitError, UsageError
 
 if TYPE_CHECKING:
     from tunnelkit.config.schema import Settings
@@ -48,7 +48,7 @@ def vscode(
     from tunnelkit import file_changes
     from tunnelkit.cli.terminal.context import settings as read_settings
 
-    settings = read_settings()
+    settings = _with_session_port(read_settings())
     changes = plan_editor_files(settings, folder or settings.project_dir, ranks=ranks)
     if not dry_run:
         file_changes.apply(changes)
@@ -93,22 +93,42 @@ def plan_editor_files(
 
 
 def follow_port(settings: Settings, port: int) -> list[FileChange]:
-    """Let the project's launch.json attach to the session's port; return what was changed.
+    """Let launch.json, the project's and of folders above it, attach to the session's port.
 
-    A file that tk has not written into stays as it is.
+    Returns what was changed. A file that tk has not written into, or for another project, stays
+    as it is.
     """
-    from dataclasses import replace
-
     from tunnelkit import file_changes
     from tunnelkit.debug.vscode import vscode as editor
 
-    if editor.attach_port(settings.project_dir) in (None, port):
-        return []
-    actual = replace(settings, debug=replace(settings.debug, port=port))
-    planned = plan_editor_files(actual, settings.project_dir)
-    changes = [one for one in planned if one.path.name == "launch.json"]
+    project = settings.project_dir
+    changes = []
+    for folder in (project, *project.parents):
+        subdir = project.relative_to(folder).as_posix() if folder != project else ""
+        if editor.attach_port(folder, subdir) not in (None, port):
+            planned = plan_editor_files(_at_port(settings, port), folder)
+            changes += [one for one in planned if one.path.name == "launch.json"]
     file_changes.apply(changes)
     return changes
+
+
+def _with_session_port(settings: Settings) -> Settings:
+    """Return the settings with the port that a live session took, which may be another one."""
+    from tunnelkit.session.runtime import blocking_client
+    from tunnelkit.session.runtime.control_calls import Status
+    from tunnelkit.session.runtime.paths import session_paths
+
+    try:
+        status = blocking_client.ask(session_paths(settings.project_dir), Status(), silence_s=5.0)
+    except TunnelkitError:
+        return settings
+    return _at_port(settings, int(status["debug_port"] or settings.debug.port))
+
+
+def _at_port(settings: Settings, port: int) -> Settings:
+    from dataclasses import replace
+
+    return replace(settings, debug=replace(settings.debug, port=port))
 
 
 def _also(settings: Settings, folder: Path, remote_root: str) -> list[PathMapping]:

@@ -32,6 +32,7 @@ def mount(
 
     It rides on the session's connection, and ends with the session.
     """
+    from tunnelkit.cli.terminal.context import as_typed
     from tunnelkit.errors import UsageError
 
     words = places or []
@@ -44,7 +45,7 @@ def mount(
         _list(as_json=as_json)
         return
     name = first[0] if first else remote
-    source = _mount(_as_remote(name) if name is not None else None, Path(point))
+    source = _mount(as_typed(name) if name is not None else None, Path(point))
     if as_json:
         _list(as_json=True)
     else:
@@ -61,12 +62,6 @@ def _mount(remote: str | None, mountpoint: Path) -> str:
             return await session.call(Mount(remote=remote, mountpoint=str(mountpoint.absolute())))
 
     return run(work())
-
-
-def _as_remote(name: str) -> str:
-    """Undo the local shell's expansion of `~`: it means the cluster's."""
-    home = str(Path.home())
-    return "~" + name[len(home) :] if name == home or name.startswith(f"{home}/") else name
 
 
 def _list(*, as_json: bool) -> None:

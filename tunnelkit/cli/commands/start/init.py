@@ -70,6 +70,7 @@ def init(
     """
     from tunnelkit import file_changes
     from tunnelkit.cli.commands.debug.vscode import report
+    from tunnelkit.cli.terminal.context import as_typed
     from tunnelkit.config.load import FILE_NAME, find_project, load
     from tunnelkit.config.trust import check_places
     from tunnelkit.session.runtime.trust_store import examine
@@ -79,7 +80,8 @@ def init(
     if (above := find_project(target.parent.parent)) is not None:
         typer.echo(f"note: from here on this directory is a project apart from {above}")
     pods = _from_kubeconfig(context, namespace) if kube or context or namespace else None
-    given = _Answers(login, remote, scheduler, profile, pods)
+    directory = as_typed(remote) if remote is not None else None
+    given = _Answers(login, directory, scheduler, profile, pods)
     answers, silent = _completed(target, given, may_ask=not yes and is_interactive())
     settings = _settings(target, answers)
     check_places(settings, all_of_it=True)

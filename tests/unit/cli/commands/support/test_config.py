@@ -18,8 +18,10 @@ import typer
 from typer.testing import CliRunner
 
 from tunnelkit.cli.commands.debug import vscode
+from tunnelkit.cli.commands.debug.vscode import follow_port
 from tunnelkit.cli.commands.start import init, trust
 from tunnelkit.cli.commands.support import config
+from tunnelkit.config.load import load
 from tunnelkit.errors import ConfigError, ConnectionFailed, DebugError, TunnelkitError, UsageError
 
 app = typer.Typer()
@@ -114,6 +116,24 @@ def test_path(tk: Tk) -> None:
     (tk.project / "tunnelkit.toml").write_text('profile = "plain-ssh"\n')
     shown = tk("config", "path")
     assert str(tk.project / "tunnelkit.toml") in shown and "plain-ssh.toml" in shown
+
+
+def test_init_undoes_the_shell_s_expansion_of_the_home(tk: Tk) -> None:
+    tk("init", "--login", "h", "--remote", str(Path.home() / "code"), "--scheduler", "none")
+    assert tk.toml()["mirror"] == {"remote": "~/code"}
+
+
+def test_launch_json_follows_the_session_s_port_above_the_project_too(tk: Tk) -> None:
+    tk("init", "--login", "h", "--remote", "/r", "--scheduler", "none")
+    tk("vscode", "--folder", "..")
+    settings = load(tk.project)
+    above = tk.project.parent / ".vscode" / "launch.json"
+    changed = [one.path for one in follow_port(settings, 40123)]
+    assert changed == [tk.project / ".vscode" / "launch.json", above]
+    assert '"port": 40123' in above.read_text()
+    assert follow_port(settings, 40123) == []
+    above.write_text(above.read_text().replace("/proj", "/other"))
+    assert [one.path for one in follow_port(settings, 40124)] == changed[:1]
 
 
 def test_init_with_flags(tk: Tk) -> None:
