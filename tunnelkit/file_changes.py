@@ -12,6 +12,10 @@ from pathlib import Path
 from typing import Literal
 
 from tunnelkit.errors import DebugError, TunnelkitError
+from tunnelkit.text_format import shown
+
+#: No file that tk changes is longer.
+_LONGEST_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,27 +35,44 @@ class FileChange:
 
 
 def read_bytes(path: Path, *, error: type[TunnelkitError] = DebugError) -> bytes | None:
-    """Return a file's content, None if there is no file. Raises `error` if it can't be read."""
+    """Return a file's content, None if there is no file. Raises `error` if it can't be read.
+
+    A pipe or a device, which a cloned project's link may name, is not read."""
     try:
-        return path.read_bytes()
+        with open(path, "rb", opener=_without_waiting) as file:
+            found = file.read(_LONGEST_BYTES + 1) if _is_plain(file.fileno()) else None
     except FileNotFoundError:
         return None
     except OSError as failure:
-        raise error(
-            f"{path} can't be read",
-            cause=failure.strerror,
-            hint="check the file and its permissions",
-        ) from None
+        cause = failure.strerror
+    else:
+        if found is not None and len(found) <= _LONGEST_BYTES:
+            return found
+        cause = "it is not a plain file" if found is None else "it is too large"
+    raise error(f"{path} can't be read", cause=cause, hint="check the file and its permissions")
 
 
-def apply(changes: Iterable[FileChange], *, error: type[TunnelkitError] = DebugError) -> None:
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+
+
+def _is_plain(descriptor: int) -> bool:
+    return stat.S_ISREG(os.fstat(descriptor).st_mode)
+
+
+def apply(
+    changes: Iterable[FileChange], *, within: Path, error: type[TunnelkitError] = DebugError
+) -> None:
     """Write the files that differ, each one atomically. Raises `error`, naming the file.
 
     A symbolic link stays one: the file that it names is written. Mode and, where
     possible, owner are kept. A file that was changed after the planning is not overwritten.
+    within: the folder that holds them all; no link may lead out of it, as a cloned project's
+    could, to a file that the user's shell runs.
     """
     pending = [change for change in changes if change.status != "already right"]
     for change in pending:
+        _check_inside(change.path, within, error)
         _check_unchanged(change, error)
     for change in pending:
         target = Path(os.path.realpath(change.path))
@@ -64,6 +85,16 @@ def apply(changes: Iterable[FileChange], *, error: type[TunnelkitError] = DebugE
                 cause=failure.strerror,
                 hint="check the directory and its permissions",
             ) from None
+
+
+def _check_inside(path: Path, within: Path, error: type[TunnelkitError]) -> None:
+    target = Path(os.path.realpath(path))
+    if not target.is_relative_to(os.path.realpath(within)):
+        raise error(
+            f"{shown(str(path))} is a link out of {shown(str(within))}",
+            cause=f"it leads to {shown(str(target))}",
+            hint="put a file of its own in its place",
+        )
 
 
 def _check_unchanged(change: FileChange, error: type[TunnelkitError]) -> None:

@@ -54,8 +54,9 @@ def test_agreed_it_runs_and_a_change_is_asked_again(hostile_clone: Clone) -> Non
     assert hostile_clone.tk("doctor").returncode == 3
 
 
-def test_an_included_file_is_refused(hostile_clone: Clone) -> None:
-    (hostile_clone.dir / ".sshrc").write_text(f"Include {hostile_clone.dir}/more\n")
+@pytest.mark.parametrize("word", ["Include ", "\rInclude ", "=Include ", '"include" ', "include="])
+def test_an_included_file_is_refused(hostile_clone: Clone, word: str) -> None:
+    (hostile_clone.dir / ".sshrc").write_text(f"{word}{hostile_clone.dir}/more\n", newline="")
     done = hostile_clone.tk("trust", "--yes")
     assert done.returncode == 3 and "includes other files" in done.stderr
 
@@ -130,3 +131,52 @@ def test_what_init_writes_is_agreed_to(hostile_clone: Clone, tmp_path: Path) -> 
     assert hostile_clone.tk("trust", "--show").stdout.rstrip().endswith("agreed")
     again = hostile_clone.tk("init", "--force", "--yes", "--login", "x", "--remote", "~/.ssh")
     assert again.returncode == 3 and not hostile_clone.pwned
+
+
+def test_a_manifest_is_agreed_to_as_it_is(hostile_clone: Clone) -> None:
+    manifest = hostile_clone.dir / "job.yaml"
+    manifest.write_text("kind: Pod\n")
+    hostile_clone.configure('[allocation]\nmanifest = "job.yaml"\n')
+    shown = hostile_clone.tk("trust", "--yes").stdout
+    assert "as it is now (1 lines" in shown and hostile_clone.tk("doctor").returncode != 3
+    manifest.write_text("kind: Pod\nspec: {hostNetwork: true}\n")
+    assert hostile_clone.tk("doctor").returncode == 3
+    manifest.unlink()
+    assert hostile_clone.tk("doctor").returncode == 3
+
+
+def test_a_name_that_a_shell_obeys_is_asked_about(hostile_clone: Clone) -> None:
+    hostile_clone.configure('[mirror]\nremote = "~/tk/x$(id)"\n')
+    done = hostile_clone.tk("vscode")
+    assert done.returncode == 3 and "mirror.remote" in done.stderr
+
+
+def test_a_link_out_of_the_clone_is_not_written_through(hostile_clone: Clone) -> None:
+    hostile_clone.configure('[mirror]\nremote = "/r"\n')
+    assert hostile_clone.tk("trust", "--yes").returncode == 0
+    folder, rc = hostile_clone.dir / ".vscode", hostile_clone.home / ".bash_login"
+    folder.mkdir()
+    (folder / "launch.json").symlink_to(rc)
+    for _ in ("not there", "there"):
+        done = hostile_clone.tk("vscode")
+        assert done.returncode == 10 and str(rc) in done.stderr, done
+        assert not (folder / "tasks.json").exists()
+        assert not rc.exists() or rc.read_text() == "// mine\n"
+        rc.write_text("// mine\n")
+    config = hostile_clone.dir / "tunnelkit.toml"
+    config.unlink()
+    config.symlink_to(rc)
+    args = ("--login", "127.0.0.1", "--remote", "~/code/x", "--scheduler", "none", "--no-vscode")
+    done = hostile_clone.tk("init", "--force", "--yes", *args)
+    assert done.returncode == 3 and rc.read_text() == "// mine\n", done
+
+
+@pytest.mark.parametrize("target", ["pipe", "/dev/zero"])
+def test_a_launch_json_that_has_no_end_is_not_read(hostile_clone: Clone, target: str) -> None:
+    hostile_clone.configure('[mirror]\nremote = "/r"\n')
+    hostile_clone.tk("trust", "--yes")
+    (hostile_clone.dir / ".vscode").mkdir()
+    os.mkfifo(hostile_clone.dir / ".vscode" / "pipe")
+    (hostile_clone.dir / ".vscode" / "launch.json").symlink_to(target)
+    done = hostile_clone.tk("vscode")
+    assert done.returncode == 10 and "not a plain file" in done.stderr

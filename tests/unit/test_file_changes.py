@@ -23,7 +23,7 @@ def test_mode_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"old")
     path.chmod(0o640)
-    apply([FileChange(path, b"old", b"new")])
+    apply([FileChange(path, b"old", b"new")], within=tmp_path)
     assert path.read_bytes() == b"new"
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert os.listdir(tmp_path) == ["f"]
@@ -32,7 +32,7 @@ def test_mode_is_kept(tmp_path: Path) -> None:
 def test_a_new_file_takes_the_umask(tmp_path: Path) -> None:
     old = os.umask(0o027)
     try:
-        apply([FileChange(tmp_path / "d" / "f", None, b"new")])
+        apply([FileChange(tmp_path / "d" / "f", None, b"new")], within=tmp_path)
     finally:
         os.umask(old)
     assert stat.S_IMODE((tmp_path / "d" / "f").stat().st_mode) == 0o640
@@ -44,22 +44,37 @@ def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
     target.write_bytes(b"old")
     link = tmp_path / "link"
     link.symlink_to("real/f")
-    apply([FileChange(link, b"old", b"new")])
+    apply([FileChange(link, b"old", b"new")], within=tmp_path)
     assert link.is_symlink() and target.read_bytes() == b"new"
 
 
 def test_a_dangling_link_makes_its_target(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to("real")
-    apply([FileChange(link, None, b"new")])
+    apply([FileChange(link, None, b"new")], within=tmp_path)
     assert link.is_symlink() and (tmp_path / "real").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_out_of_the_folder_is_refused(tmp_path: Path, there: bool) -> None:
+    folder, outside = tmp_path / "folder", tmp_path / "outside"
+    folder.mkdir()
+    if there:
+        outside.write_bytes(b"old")
+    (folder / "link").symlink_to(outside)
+    before = b"old" if there else None
+    with pytest.raises(DebugError, match="link out of"):
+        apply([FileChange(folder / "link", before, b"new")], within=folder)
+    assert outside.exists() == there
 
 
 def test_what_changed_since_the_plan_is_not_overwritten(tmp_path: Path) -> None:
     first, second = tmp_path / "1", tmp_path / "2"
     second.write_bytes(b"edited meanwhile")
     with pytest.raises(DebugError, match="changed meanwhile"):
-        apply([FileChange(first, None, b"new"), FileChange(second, b"old", b"new")])
+        apply(
+            [FileChange(first, None, b"new"), FileChange(second, b"old", b"new")], within=tmp_path
+        )
     assert second.read_bytes() == b"edited meanwhile" and not first.exists()
 
 
@@ -67,7 +82,7 @@ def test_what_is_right_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"same")
     before = path.stat()
-    apply([FileChange(path, b"same", b"same")])
+    apply([FileChange(path, b"same", b"same")], within=tmp_path)
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
@@ -77,11 +92,13 @@ def test_a_write_protected_file_is_left(tmp_path: Path) -> None:
     path.write_bytes(b"old")
     path.chmod(0o444)
     with pytest.raises(DebugError, match="write-protected"):
-        apply([FileChange(path, b"old", b"new")])
+        apply([FileChange(path, b"old", b"new")], within=tmp_path)
     assert path.read_bytes() == b"old"
 
 
 def test_a_directory_that_cant_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ConfigError, match="file/f can't be"):
-        apply([FileChange(tmp_path / "file" / "f", None, b"new")], error=ConfigError)
+        apply(
+            [FileChange(tmp_path / "file" / "f", None, b"new")], within=tmp_path, error=ConfigError
+        )

@@ -84,6 +84,8 @@ _SECRET = (
     *(".pypirc", ".local/share/keyrings", ".local/state/tunnelkit", ".vault-token"),
     *("Library/Keychains", "Library/Application Support"),
 )
+#: Not hidden, and nothing that a shell would obey, wherever the name gets.
+_PLAIN_NAME = re.compile(r"[\w+@-][\w.+@ -]*")
 _DOT_OF_A_HOME = re.compile(r"(?:~|/root|/(?:home|Users|u|users)/[^/]+)/\.[^/]")
 
 
@@ -106,12 +108,9 @@ def _is_plain(settings: Settings, name: str) -> bool:
         return bool(value == KEYS[name].default)
     if name == "mirror.remote":
         parts = posixpath.normpath(str(value)).split("/")
-        return parts[:2] == ["~", "tk"] and len(parts) > 2 and not _hidden(parts[2:])
+        named = all(_PLAIN_NAME.fullmatch(part) for part in parts[1:])
+        return parts[:2] == ["~", "tk"] and len(parts) > 2 and named
     return value in (None, (), "")
-
-
-def _hidden(parts: list[str]) -> bool:
-    return any(part.startswith(".") for part in parts)
 
 
 def check_places(settings: Settings, *, all_of_it: bool = False) -> None:

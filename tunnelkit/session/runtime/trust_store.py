@@ -9,7 +9,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tunnelkit.config.schema import Settings
@@ -19,7 +19,9 @@ from tunnelkit.session.runtime.paths import private_directory, state_root, write
 from tunnelkit.text_format import shown
 
 _MOST_BYTES = 1 << 20
-_INCLUDE = re.compile(rb"^[ \t]*\"?include\"?[ \t=\"]", re.IGNORECASE | re.MULTILINE)
+#: ssh skips blanks of all kinds and one `=` before a keyword.
+_INCLUDE = re.compile(rb"^[\s=\"]*include\b", re.IGNORECASE | re.MULTILINE)
+_SSH_CONFIG, _MANIFEST = "cluster.ssh_config", "allocation.manifest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +29,14 @@ class TrustRequest:
     """The settings in a project's file that need the user's agreement.
 
     items: key -> value as shown to the user. digests: key -> digest of that value.
-    content: of an ssh_config that is part of the project, else None. `usable` sets a copy of it,
-    so that a later `git pull` changes nothing for a running session.
+    contents: key -> content of a file that is part of the project: an ssh_config, a manifest.
+    `usable` sets a copy of it, so that a later `git pull` changes nothing unasked.
     """
 
     settings: Settings
     items: Mapping[str, str]
     digests: Mapping[str, str]
-    content: bytes | None = None
+    contents: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def agreed(self) -> bool:
@@ -59,12 +61,15 @@ class TrustRequest:
 
     def usable(self) -> Settings:
         """Return the settings to use after the agreement. Raises ConfigError or OSError."""
-        if self.content is None:
-            return self.settings
-        name = hashlib.sha256(self.content).hexdigest()[:32]
-        copy = private_directory(state_root() / "trust") / f"{name}.ssh_config"
-        write_private(copy, self.content.decode("utf-8", "surrogateescape"))
-        return replace(self.settings, cluster=replace(self.settings.cluster, ssh_config=copy))
+        settings = self.settings
+        if (content := self.contents.get(_SSH_CONFIG)) is not None:
+            copy = _copy(content, "ssh_config")
+            settings = replace(settings, cluster=replace(settings.cluster, ssh_config=copy))
+        if (content := self.contents.get(_MANIFEST)) is not None:
+            copy = _copy(content, Path(settings.allocation.manifest or "").name)
+            made = replace(settings.allocation, manifest=str(copy))
+            settings = replace(settings, allocation=made)
+        return settings
 
 
 def examine(settings: Settings) -> TrustRequest:
@@ -74,15 +79,37 @@ def examine(settings: Settings) -> TrustRequest:
     check_places(settings)
     items = asks_for(settings)
     digests = {name: _digest(value.encode()) for name, value in items.items()}
-    content = None
-    ssh_config = settings.cluster.ssh_config
-    if ssh_config is not None and "cluster.ssh_config" in items:
-        content = _content(ssh_config) if _came_along(ssh_config, settings.project_dir) else None
-    if content is not None:
-        text = content.decode("utf-8", "backslashreplace")
-        items["cluster.ssh_config"] += ", which says: " + shown(text.strip().replace("\n", "; "))
-        digests["cluster.ssh_config"] += _digest(content)
-    return TrustRequest(settings, items, digests, content)
+    contents = {}
+    for name, path in _files(settings).items():
+        if name in items and _came_along(path, settings.project_dir):
+            contents[name] = content = _content(name, path)
+            items[name] += _says(name, content)
+            digests[name] += _digest(content)
+    return TrustRequest(settings, items, digests, contents)
+
+
+def _files(settings: Settings) -> dict[str, Path]:
+    """Return the files that settings name and that matter by their content, those that exist."""
+    manifest, ssh_config = settings.allocation.manifest, settings.cluster.ssh_config
+    found = {} if ssh_config is None else {_SSH_CONFIG: ssh_config}
+    if manifest is not None and (path := Path(settings.project_dir, manifest)).exists():
+        found[_MANIFEST] = path
+    return found
+
+
+def _says(name: str, content: bytes) -> str:
+    if name == _MANIFEST:
+        return f", as it is now ({len(content.splitlines())} lines: read them)"
+    text = content.decode("utf-8", "backslashreplace")
+    return ", which says: " + shown(text.strip().replace("\n", "; "))
+
+
+def _copy(content: bytes, name: str) -> Path:
+    """Write the content, under its own digest, into the state directory."""
+    trust = private_directory(state_root() / "trust")
+    copy = private_directory(trust / _digest(content)[:32]) / name
+    write_private(copy, content.decode("utf-8", "surrogateescape"))
+    return copy
 
 
 def forget(settings: Settings) -> bool:
@@ -94,11 +121,12 @@ def forget(settings: Settings) -> bool:
 
 
 def _came_along(path: Path, root: Path) -> bool:
-    """True if the ssh_config lies in the project, so the project's history may change it."""
+    """True if the file lies in the project, so the project's history may change it."""
     return path.is_relative_to(root) or path.resolve().is_relative_to(root.resolve())
 
 
-def _content(path: Path) -> bytes:
+def _content(name: str, path: Path) -> bytes:
+    what = f"the project's {name.partition('.')[2]} {shown(str(path))}"
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         with os.fdopen(fd, "rb") as file:
@@ -107,14 +135,17 @@ def _content(path: Path) -> bytes:
             data = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise ConfigError(
-            f"the project's ssh_config {shown(str(path))} can't be read",
+            f"{what} can't be read",
             cause=error.strerror,
-            hint="correct cluster.ssh_config in tunnelkit.toml",
+            hint=f"correct {name} in tunnelkit.toml",
         ) from None
-    if len(data) > _MOST_BYTES or _INCLUDE.search(data):
+    if len(data) > _MOST_BYTES:
+        hint = "take out what is not needed"
+        raise ConfigError(f"{what} can't be used", cause="it is over 1 MiB", hint=hint)
+    if name == _SSH_CONFIG and _INCLUDE.search(data):
         raise ConfigError(
-            f"the project's ssh_config {shown(str(path))} can't be used",
-            cause="it includes other files, or is over 1 MiB: what it says can't be shown whole",
+            f"{what} can't be used",
+            cause="it includes other files: what it says can't be shown whole",
             hint="write what is needed into that file, or put it into your own ~/.ssh/config",
         )
     return data

@@ -39,7 +39,7 @@ def merge(project: Path, **changed: Any) -> list[editor.FileChange]:
     """Plan and write with everyday arguments."""
     arguments = {"port": 40056, "remote_root": "/home/me/code", "just_my_code": True} | changed
     changes = editor.plan(project, **arguments)
-    editor.apply(changes)
+    editor.apply(changes, within=project)
     return changes
 
 

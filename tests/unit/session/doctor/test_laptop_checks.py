@@ -137,7 +137,9 @@ async def test_the_editors_files(project: Path) -> None:
     (project / ".vscode" / "launch.json").write_text('{ // mine\n "configurations": [] }')
     found = await laptop_checks.editor_files(at)
     assert found.status is CheckStatus.WARN and "tk: attach" in found.found
-    vscode.apply(vscode.plan(project, port=40056, remote_root="/r", just_my_code=True))
+    vscode.apply(
+        vscode.plan(project, port=40056, remote_root="/r", just_my_code=True), within=project
+    )
     assert (await laptop_checks.editor_files(at)).status is CheckStatus.OK
     found = await laptop_checks.editor_files(scene(project, **{"debug.port": 41000}))
     assert found.status is CheckStatus.WARN and "40056" in found.found and "41000" in found.found

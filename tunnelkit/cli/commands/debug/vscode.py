@@ -49,9 +49,10 @@ def vscode(
     from tunnelkit.cli.terminal.context import settings as read_settings
 
     settings = _with_session_port(read_settings())
-    changes = plan_editor_files(settings, folder or settings.project_dir, ranks=ranks)
+    folder = folder or settings.project_dir
+    changes = plan_editor_files(settings, folder, ranks=ranks)
     if not dry_run:
-        file_changes.apply(changes)
+        file_changes.apply(changes, within=folder)
     report(changes, dry_run=dry_run)
 
 
@@ -101,15 +102,24 @@ def follow_port(settings: Settings, port: int) -> list[FileChange]:
     from tunnelkit import file_changes
     from tunnelkit.debug.vscode import vscode as editor
 
-    project = settings.project_dir
-    changes = []
-    for folder in (project, *project.parents):
+    project, found = settings.project_dir, []
+    for folder in (project, *filter(_is_own, project.parents)):
         subdir = project.relative_to(folder).as_posix() if folder != project else ""
         if editor.attach_port(folder, subdir) not in (None, port):
             planned = plan_editor_files(_at_port(settings, port), folder)
-            changes += [one for one in planned if one.path.name == "launch.json"]
-    file_changes.apply(changes)
-    return changes
+            changes = [one for one in planned if one.path.name == "launch.json"]
+            file_changes.apply(changes, within=folder)
+            found += changes
+    return found
+
+
+def _is_own(folder: Path) -> bool:
+    """True for a folder of this user that not everybody may write into."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return False
+    return found.st_uid == os.geteuid() and not found.st_mode & 0o002
 
 
 def _with_session_port(settings: Settings) -> Settings:

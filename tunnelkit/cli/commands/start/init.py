@@ -89,7 +89,7 @@ def init(
     editor_changes = [] if no_vscode else _editor_changes(settings, silent=silent)
     _write(target, answers, force=force)
     examine(load(target.parent)).agree()  # the user has just said it
-    file_changes.apply(editor_changes)
+    file_changes.apply(editor_changes, within=target.parent)
     report(editor_changes)
     _say_next(settings, silent=silent)
 
@@ -233,7 +233,7 @@ def _write(target: Path, answers: _Answers, *, force: bool) -> None:
     before = file_changes.read_bytes(target, error=ConfigError) if force else None
     change = file_changes.FileChange(target, before, _template(target.parent, answers).encode())
     toml_source.parse(target, change.after)
-    file_changes.apply([change], error=ConfigError)
+    file_changes.apply([change], within=target.parent, error=ConfigError)
     if change.status == "updated":
         say(f"{target.name}: replaced")
     else:
