@@ -97,6 +97,11 @@ def not_stopped(rank: RankThere) -> Missing | None:
 # -- parts of plans ---------------------------------------------------------------
 
 
+def local_lines(frame: StoppedFrame, source: LocalSource) -> list[str] | None:
+    """Return the lines of a frame's file; None if the laptop does not have that file."""
+    return source(frame.path) if frame.is_local else None
+
+
 def learn_frames(rank: RankThere) -> Generator[Need, Reply, StoppedFrame | None]:
     """Ask for the stack, if it is not known. Returns the frame that lines are for."""
     if rank.frames is None and rank.thread is not None:

@@ -19,6 +19,7 @@ from tunnelkit.debug.console.plans import (
     Said,
     bring_helper,
     learn_frames,
+    local_lines,
     not_stopped,
     prepare_frame,
     refused,
@@ -125,7 +126,7 @@ def stopped_at(rank: RankThere, source: LocalSource) -> str:
 
 def source_line(frame: StoppedFrame, source: LocalSource) -> str:
     """The line of a frame without its indent; "" if its source is not on the laptop."""
-    lines = source(frame.path)
+    lines = local_lines(frame, source)
     return lines[frame.line - 1].strip() if lines and 0 < frame.line <= len(lines) else ""
 
 
@@ -218,7 +219,7 @@ def show_source(
     frame = yield from learn_frames(rank)
     if frame is None:
         return Missing("the debugger gives no frames")
-    lines = source(frame.path)
+    lines = local_lines(frame, source)
     if lines is None:
         yield from bring_helper(rank)
         reply = yield Request("evaluate", source_arguments(frame.path))

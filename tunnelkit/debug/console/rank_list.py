@@ -6,7 +6,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tunnelkit.debug.console.plans import LocalSource, Plan, Request, Said, learn_frames
+from tunnelkit.debug.console.plans import (
+    LocalSource,
+    Plan,
+    Request,
+    Said,
+    learn_frames,
+    local_lines,
+)
 from tunnelkit.debug.console.rank_state import Raised, RankThere, StoppedFrame
 from tunnelkit.debug.console.rendering import Rendering, columns_of, ranks_text
 from tunnelkit.debug.ranks.question import position, where_are_you
@@ -119,7 +126,7 @@ def _stopped_place(frames: tuple[StoppedFrame, ...], source: LocalSource) -> str
     """`train.py:88 step > all_reduce`: the program's innermost frame, and the innermost of all."""
     if not frames:
         return ""
-    own = next((frame for frame in frames if source(frame.path) is not None), frames[0])
+    own = next((frame for frame in frames if local_lines(frame, source) is not None), frames[0])
     below = f" > {frames[0].function}" if own is not frames[0] else ""
     return own.place + below
 

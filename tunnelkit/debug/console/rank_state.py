@@ -28,13 +28,15 @@ _STATES: dict[str, State] = {
 class StoppedFrame:
     """A frame of a stopped thread. id: for requests, until the thread runs on. path: on the laptop
     where the mirror maps it. line: from 1. chained: the text of the exception that it belongs to,
-    where that is the cause or context of another; "" for a frame of the stack itself."""
+    where that is the cause or context of another; "" for a frame of the stack itself. is_local:
+    False if the path is the node's, whatever file the laptop has there."""
 
     id: int
     path: str
     line: int
     function: str
     chained: str = ""
+    is_local: bool = True
 
     @property
     def file(self) -> str:
@@ -227,10 +229,13 @@ def _frame(frame: Message) -> StoppedFrame:
     if name.startswith(_CHAINED):
         chained, _, name = name.removeprefix(_CHAINED).rpartition("] ")
         chained = chained[:_LONGEST_EXCEPTION] or "without a text"
+    source = section(frame, "source")
     return StoppedFrame(
         number or 0,
-        text(section(frame, "source").get("path"))[-_LONGEST_NAME:],
+        text(source.get("path"))[-_LONGEST_NAME:],
         line if line is not None and 0 <= line < 2**31 else 0,
         name[:_LONGEST_NAME],
         chained,
+        # debugpy gives each file that no path mapping covers a reference of its own.
+        is_local=not source.get("sourceReference"),
     )

@@ -58,7 +58,8 @@ def resolve(path: str) -> str | None:
 @dataclass
 class FakeRank:
     """One rank. names: of its innermost frame. mute: commands that it does not answer. stays:
-    no step or pause stops it. most_frames: an answer with later ones is refused."""
+    no step or pause stops it. most_frames: an answer with later ones is refused. reference: the
+    innermost frame's file is the node's."""
 
     rank: int
     node: str
@@ -76,6 +77,7 @@ class FakeRank:
     most_frames: int = 1_000
     pid: int = 0
     epoch: int = 1
+    reference: int = 0
 
     def entry(self) -> RankEntry:
         stops: list[Message] = [self.stop()] if self.state == "stopped" else []
@@ -93,8 +95,9 @@ class FakeRank:
 
     def frames(self) -> list[Message]:
         source: Message = {"path": PATH}
+        inner = {**source, "sourceReference": self.reference}
         frames: list[Message] = [
-            {"id": self.epoch * 100, "name": self.function, "line": self.line, "source": source}
+            {"id": self.epoch * 100, "name": self.function, "line": self.line, "source": inner}
         ]
         if self.function == "inner_function":
             frames.append(
