@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 
 from tunnelkit.cli.terminal.output import note, say
 from tunnelkit.diagnosis.ended.log.raised import Frame, Raised
-from tunnelkit.diagnosis.ended.log.streams import LONGEST_TEXT
 from tunnelkit.diagnosis.ended.log.traceback import Traceback, first_failure, last_of_rank, lines_of
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.text_format import shown
-
-
-def end_of_file(path: Path) -> bytes:
-    """Return as much of a file's end as is looked at."""
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        file.seek(max(0, size - LONGEST_TEXT))
-        return file.read(LONGEST_TEXT)
 
 
 def show_last_error(data: bytes, where: str, *, as_json: bool, rank: int | None = None) -> None:

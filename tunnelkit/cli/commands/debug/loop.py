@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tunnelkit.cli.completion import options
@@ -37,7 +38,6 @@ own. Ctrl-C restarts, twice quits.
 The program has no stdin and no terminal: input() finds its end at once. One that
 asks runs with `tk run`, and `tk attach` brings the debugger into it.
 """
-_RECONNECT_S = 600.0
 #: Limit of the wait for the node to end a loop; then the user may leave.
 _STOP_S = 2.0
 
@@ -124,7 +124,7 @@ def _own_command(*, local: bool) -> list[str]:
     words = template.own_command if isinstance(template, Manifest) else []
     if not words:
         raise UsageError(
-            f"{made.allocation.manifest} names no command: its image does",
+            f"{Path(made.allocation.manifest).name} names no command: its image does",
             hint="say it here: tk loop python train.py",
         )
     note(f"[tk] the manifest's own command: {shlex.join(words)}")
@@ -250,14 +250,11 @@ async def _session_again(paths: SessionPaths, view: LoopView) -> int | None:
     """Wait for a successor of a killed session; return an exit code to wait no longer."""
     from tunnelkit.session.runtime.blocking_client import is_alive
 
-    deadline = asyncio.get_running_loop().time() + _RECONNECT_S
     while not is_alive(paths):
         if view.quit.is_set():
             return 0
         if not paths.launch.exists():
             # `tk down` has ended what the killed session left.
             return 0
-        if asyncio.get_running_loop().time() > deadline:
-            return 1
         await asyncio.sleep(0.2)
     return None

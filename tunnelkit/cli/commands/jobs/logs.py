@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated
 
 from tunnelkit.cli.completion.log_options import (
     follow_option,
@@ -127,23 +127,15 @@ def _show_local(
     count: int,
     as_json: bool,
 ) -> None:
+    from tunnelkit.cli.logs.local_log import LocalLog
+
     if last_error:
-        from tunnelkit.cli.logs.last_error import end_of_file, show_last_error
+        from tunnelkit.cli.logs.last_error import show_last_error
+        from tunnelkit.diagnosis.ended.log.streams import LONGEST_TEXT
 
-        show_last_error(end_of_file(path), f"`{path}`", as_json=as_json)
+        show_last_error(LocalLog(path).last_bytes(LONGEST_TEXT), f"`{path}`", as_json=as_json)
         return
-    with open(path, "rb") as file:
-        printer = _Printer(own=own, rank=rank)
-        printer.show(b"".join(tail(file, count)))
-        if follow:
-            _follow(file, printer)
-
-
-def tail(file: BinaryIO, count: int) -> list[bytes]:
-    """Return the last `count` lines of a binary file, which is then at its end."""
-    from collections import deque
-
-    return list(deque(file, maxlen=max(0, count)))
+    LocalLog(path).show(count, _Printer(own=own, rank=rank).show, follow=follow)
 
 
 class _Printer:
@@ -169,14 +161,3 @@ class _Printer:
             data = safe(data.decode("utf-8", "replace")).encode()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
-
-
-def _follow(file: BinaryIO, printer: _Printer) -> None:
-    import time
-
-    while True:
-        data = file.read()
-        if data:
-            printer.show(data)
-        else:
-            time.sleep(0.1)
