@@ -94,7 +94,9 @@ ROOMS = {
     "remote_command": _room("a command line whose words survive any login shell", "errors"),
     "mount_points": _room("the mounts of this computer"),
     "local_ports": _room("is a local port free, and who has it if not", "errors"),
-    "file_changes": _room("changes to a user's files, planned first, written at once", "errors"),
+    "file_changes": _room(
+        "changes to a user's files, planned first, written at once", "errors text_format"
+    ),
     "text_format": _room("sizes and untrusted text for people"),
     "diagnosis": _room(
         "why a job waits, is slow or failed: evidence in, verdicts out; pure", "model"

@@ -13,7 +13,7 @@ _LOOK_AGAIN_S = 0.1
 
 
 class LocalLog:
-    """One log. The session may rename it to NAME.1 and begin anew, or cut its older half."""
+    """One log. The session may rename it to NAME.1 and begin again, or cut its older half."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -27,7 +27,7 @@ class LocalLog:
         return _end_of(self._older, most - len(newer)) + newer
 
     def show(self, count: int, take: Callable[[bytes], None], *, follow: bool) -> None:
-        """Give the last `count` lines to `take`; with `follow` then what is written, for ever."""
+        """Give the last `count` lines to `take`; with `follow` then all that is written later."""
         file: BinaryIO = open(self._path, "rb")  # noqa: SIM115
         try:
             lines = deque(file, maxlen=max(0, count))
