@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from tunnelkit.pod import script
 
@@ -18,7 +21,7 @@ def test_the_order_of_the_places() -> None:
     found = list(script.places("/setting", environ, ["/data"]))
     assert found[:5] == [
         "/given",
-        "/setting",
+        f"/setting/{own}-{script._host()}",
         f"/tmp/{own}",
         f"/var/tmp/{own}",
         f"/dev/shm/{own}",
@@ -28,6 +31,16 @@ def test_the_order_of_the_places() -> None:
     assert mount.startswith(f"/data/{own}-")
     for odd in ({}, {"HOME": "/"}, {"HOME": "relative", "TK_DIR": "relative"}):
         assert len(list(script.places("", odd, []))) == 3
+
+
+def test_two_pods_of_one_owner_have_two_places_on_a_volume(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for rank in (0, 1):
+        name = f"llama-3-1-70b-instruct-finetune-worker-group-{rank}"
+        monkeypatch.setattr(socket, "gethostname", lambda name=name: name)
+        found.append(list(script.places("/setting", {"HOME": "/home/me"}, ["/data"])))
+    assert len(found[0]) == 6
+    assert [one for one in found[0] if one in found[1]] == found[0][1:4], "those of the pod alone"
 
 
 def test_writable_mounts_are_those_that_may_hold_files(tmp_path: Path) -> None:
@@ -54,6 +67,11 @@ def test_a_place_is_private_and_writable_or_the_next_one_is_taken(tmp_path: Path
     assert found == tried[-1] and len(reasons) == 3
     assert os.stat(found).st_mode & 0o777 == 0o700 and os.listdir(found) == []
     assert script.find_place(iter(tried[:2])) == (None, reasons[:2])
+    name = "a" * 103
+    assert script.find_place(iter(tried[-1:]), name) == (
+        None,
+        [f"{tried[-1]}: too long for a socket's path"],
+    )
 
 
 def test_home_and_user_are_given_where_the_pod_has_none(tmp_path: Path) -> None:
@@ -123,3 +141,20 @@ def test_clean_removes_all_but_what_is_the_users(tmp_path: Path) -> None:
     (base / "agent.zip").write_text("")
     assert _carried_out(order, **here)[0] == 0 and not base.exists()
     assert _carried_out(order, **here)[0] == 0
+
+
+def test_a_directory_of_the_users_that_is_named_keeps_all_that_is_in_it(tmp_path: Path) -> None:
+    mine, agent = tmp_path / "me", b"pass"
+    mine.mkdir(mode=0o700)
+    for name in ("thesis.tex", "agent.zip"):
+        (mine / name).write_text("mine")
+    order = {"name": "a", "file": "agent.zip", "size": len(agent), "node": "pod-0", "wait_s": 0}
+    order.update(digest=hashlib.sha256(agent).hexdigest(), directory="$MINE")
+    place = mine / f"tunnelkit-{os.getuid()}-{script._host()}"
+    here = {"MINE": str(mine), "HOME": "/", "TK_DIR": ""}
+    code, out, err = _carried_out({**order, "do": "boot"}, agent, **here)
+    assert (code, err, json.loads(out)["base"]) == (0, "", str(place))
+    assert sorted(os.listdir(place)) == ["agent.zip", "home"]
+    assert _carried_out({**order, "do": "clean"}, **here)[0] == 0
+    assert sorted(os.listdir(mine)) == ["agent.zip", "thesis.tex"]
+    assert (mine / "agent.zip").read_text() == "mine"

@@ -28,24 +28,36 @@ _FOR_ALL = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - checked by `_is_ours
 _NOT_HERE = ("/proc", "/sys", "/dev", "/run/secrets", "/var/run/secrets")
 _LOOK_S = 0.05
 _GRACE_S = 1.0
+_HOST_CHARS = 40
+#: Of a unix socket's path.
+_MOST_BYTES = 107
 
 
 def places(directory: str, environ: Dict[str, str], mounts: List[str]) -> Iterator[str]:
     """Directories that may be tk's own, the best first. directory: the setting, "" for none."""
     own = f"tunnelkit-{os.getuid()}"
+    # Other pods may see the same home and mounts: sockets of two must not meet.
+    here = f"{own}-{_host()}"
     if environ.get("TK_DIR", "").startswith("/"):
         yield environ["TK_DIR"]
     if directory:
-        yield os.path.expanduser(os.path.expandvars(directory))
+        # Below it: the directory itself may have files of the user's.
+        yield os.path.join(os.path.expanduser(os.path.expandvars(directory)), here)
     for parent in _FOR_ALL:
         yield os.path.join(parent, own)
-    # Other pods may see these, too: sockets of two must not meet.
-    here = f"{own}-{socket.gethostname()[:40]}"
     home = environ.get("HOME", "")
     if home.startswith("/") and home != "/":
         yield os.path.join(home, ".cache", "tunnelkit", here)
     for mount in mounts:
         yield os.path.join(mount, here)
+
+
+def _host() -> str:
+    """The pod's host name; pods of one owner differ at the end of theirs, so none is just cut."""
+    name = socket.gethostname()
+    if len(name) <= _HOST_CHARS:
+        return name
+    return name[: _HOST_CHARS - 9] + "-" + hashlib.sha256(name.encode()).hexdigest()[:8]
 
 
 def writable_mounts(text: str) -> List[str]:
@@ -61,11 +73,15 @@ def writable_mounts(text: str) -> List[str]:
     return found[:32]
 
 
-def find_place(candidates: Iterator[str]) -> Tuple[Optional[str], List[str]]:
-    """The first directory that is, or can be made, ours alone and writable; why others are not."""
+def find_place(candidates: Iterator[str], name: str = "") -> Tuple[Optional[str], List[str]]:
+    """The first directory that is, or can be made, ours alone and writable; why others are not.
+
+    name: of the agent, whose socket will lie there."""
     reasons: List[str] = []
     for path in candidates:
         try:
+            if len(os.fsencode(os.path.join(path, name + ".sock"))) > _MOST_BYTES:
+                raise OSError(0, "too long for a socket's path")
             os.makedirs(os.path.dirname(path), exist_ok=True)
             if not os.path.isdir(path):
                 os.mkdir(path, 0o700)
@@ -259,7 +275,7 @@ def _candidates(order: Dict[str, object]) -> Iterator[str]:
 
 
 def _place(order: Dict[str, object]) -> Tuple[Optional[str], List[str]]:
-    return find_place(_candidates(order))
+    return find_place(_candidates(order), str(order["name"]))
 
 
 def _wait(path: str, limit_s: float) -> None:
