@@ -202,7 +202,7 @@ class ApiServer:
         if name is None and verb == "create":
             return 201, await self._create(request)
         if name is None:
-            return 200, _list("PodList", self._listed(request.first("labelSelector")))
+            return 200, self._page(request)
         pod = self._pod(name)
         if verb == "delete":
             grace_s = float(request.first("gracePeriodSeconds") or 30)
@@ -238,14 +238,23 @@ class ApiServer:
             pod.status.update(self._held_status)
         return pod.json
 
-    def _listed(self, selector: str) -> list[object]:
+    def _page(self, request: Request) -> Json:
+        """Return the pods in the order of their names: the first `limit`, or those after them."""
+        limit, after = int(request.first("limit") or 0), request.first("continue")
+        pods = [one for one in self._listed(request.first("labelSelector")) if one.name > after]
+        page = _list("PodList", [one.json for one in (pods[:limit] if limit else pods)])
+        if limit and pods[limit:]:
+            page["metadata"] = {"resourceVersion": "1", "continue": pods[limit - 1].name}
+        return page
+
+    def _listed(self, selector: str) -> list[Pod]:
         wanted = _wanted(selector)
-        found: list[object] = []
-        for pod in self._pods.values():
-            metadata = pod.json["metadata"]
+        found: list[Pod] = []
+        for name in sorted(self._pods):
+            metadata = self._pods[name].json["metadata"]
             labels = metadata.get("labels", {}) if isinstance(metadata, dict) else {}
             if wanted.items() <= (labels or {}).items():
-                found.append(pod.json)
+                found.append(self._pods[name])
         return found
 
     def _events_for(self, request: Request) -> list[object]:

@@ -29,6 +29,8 @@ from tunnelkit.scheduler.kube.words import PodState, judge, line, refused
 
 _NOT_FOUND = 404
 _MOST_BYTES = 64 << 20
+#: Pods that are used together.
+_MOST_PODS = 512
 _GRACE_S = 20
 
 
@@ -167,7 +169,7 @@ class Kubernetes:
         """See `Scheduler.query`."""
         if len(job_ids) == 1:
             return _request("GET", parse_choice(job_ids[0]).path(self._namespace))
-        return _request("GET", f"{self._pods()}?limit=500")
+        return _request("GET", self._pods())
 
     def parse_query(self, done: Completed, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         """See `Scheduler.parse_query`."""
@@ -249,7 +251,7 @@ class Kubernetes:
         if not members:
             return JobStatus(job_id, JobState.UNKNOWN, "")
         running = [pod for pod, state in members if state.state is JobState.RUNNING]
-        if running:
+        if running := running[:_MOST_PODS]:
             names = tuple(name_of(pod) for pod in running)
             which = tuple(instance_of(pod, self._container) for pod in running)
             limits = (time_left_s(pod, self._now()) for pod in running)
@@ -312,11 +314,20 @@ class Kubernetes:
 
 
 def pods_in(done: Completed) -> list[Pod]:
-    """Return the answer's objects, of a list or one alone. Raises SchedulerError for a refusal."""
+    """Return the answer's objects, of a list or one alone.
+
+    Raises SchedulerError for a refusal, and for a part of a list: a pod that is not in it may be
+    there."""
     found = _object(done)
     items = found.get("items")
     if isinstance(items, list):
-        return [one for one in items[:1000] if isinstance(one, dict)]
+        if text(found, "metadata", "continue"):
+            raise SchedulerError(
+                "the API server answers with a part of the list alone",
+                hint="name the pods by a label: tk up -l KEY=VALUE",
+                transient=True,
+            )
+        return [one for one in items if isinstance(one, dict)]
     return [found] if name_of(found) else []
 
 

@@ -13,7 +13,6 @@ Pod = Mapping[str, object]
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _SELECTOR = re.compile(r"[A-Za-z0-9_./,=!() -]{1,400}")
-_MOST_PODS = 512
 _BATCH = "batch.kubernetes.io/"
 _KUBEFLOW = "training.kubeflow.org/"
 _JOBSET = "jobset.sigs.k8s.io/"
@@ -145,21 +144,20 @@ class Choice:
     selector: str = ""
 
     def path(self, namespace: str) -> str:
-        """Return the path of the request that finds them."""
+        """Return the path of the request that finds them, all in one answer."""
         pods = f"/api/v1/namespaces/{namespace}/pods"
         if self.pod:
             return f"{pods}/{self.pod}"
         wanted = self.selector
         if self.group is not None and self.group.label:
             wanted = f"{self.group.label}={self.name}"
-        query = f"&labelSelector={quote(wanted, safe='')}" if wanted else ""
-        return f"{pods}?limit={_MOST_PODS}{query}"
+        return f"{pods}?labelSelector={quote(wanted, safe='')}" if wanted else pods
 
     def members(self, pods: Sequence[Pod]) -> list[Pod]:
         """Return those of `pods` that belong to it, in the order of their ranks.
 
         Of two pods with one index the newest counts; pods that are going away come last."""
-        kept = [pod for pod in pods[:_MOST_PODS] if name_of(pod) and self._has(pod)]
+        kept = [pod for pod in pods if name_of(pod) and self._has(pod)]
         order = self.group.order if self.group is not None else lambda pod: (0,)
         kept.sort(key=lambda pod: (_is_going(pod), order(pod), name_of(pod)))
         return kept

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tunnelkit.errors import SchedulerError
 from tunnelkit.model import Completed, JobState, JobStatus
 from tunnelkit.scheduler.kube.adapter import Kubernetes
 
@@ -52,8 +53,10 @@ class Cluster:
     def __init__(self) -> None:
         self._adapter = Kubernetes("n")
 
-    def has(self, *pods: Json, job_id: str = "statefulset/w") -> JobStatus:
-        done = Completed(0, json.dumps({"items": pods}).encode(), b"")
+    def has(self, *pods: Json, job_id: str = "statefulset/w", more: str = "") -> JobStatus:
+        """Return what it says of these pods. more: the mark of a list that goes on."""
+        answer = {"metadata": {"continue": more}, "items": pods}
+        done = Completed(0, json.dumps(answer).encode(), b"")
         return self._adapter.parse_query(done, [job_id])[job_id]
 
 
@@ -114,6 +117,31 @@ def test_a_pod_that_ended_well_does_not_return() -> None:
     ended: Json = {"terminated": {"exitCode": 0, "reason": "Completed"}}
     status = cluster.has(pod("w-0", "a", state=ended, phase="Succeeded"))
     assert status.state is JobState.ENDED and not status.lost[0].returns
+
+
+def test_a_pod_is_found_among_many_of_others() -> None:
+    others = [{**pod(f"a-{at}", f"o{at}"), "metadata": {"name": f"a-{at}"}} for at in range(1500)]
+    cluster = Cluster()
+    for _ in range(2):
+        status = cluster.has(*others, pod("w-0", "a"))
+        assert (status.state, status.nodes, status.lost) == (JobState.RUNNING, ("w-0",), ())
+
+
+def test_a_pod_that_is_not_in_a_part_of_the_list_is_not_deleted() -> None:
+    cluster = Cluster()
+    cluster.has(pod("w-0", "a"), pod("w-1", "b"))
+    with pytest.raises(SchedulerError, match="a part of the list") as unknown:
+        cluster.has(pod("w-0", "a"), more="w-0")
+    assert unknown.value.transient and unknown.value.hint
+    assert cluster.has(pod("w-0", "a"), pod("w-1", "b")).lost == ()
+
+
+def test_of_more_pods_than_are_used_none_is_lost_by_a_new_one() -> None:
+    cluster = Cluster()
+    pods = [pod(f"w-{at}", str(at)) for at in range(1, 600)]
+    assert len(cluster.has(*pods).nodes) == 512
+    status = cluster.has(pod("w-0", "new"), *pods)
+    assert (status.nodes[0], len(status.nodes), status.lost) == ("w-0", 512, ())
 
 
 def test_of_many_that_were_lost_the_newest_are_kept() -> None:
