@@ -57,6 +57,7 @@ class SessionAgents:
             debuggee=self.debuggee,
             on_link=self.cluster.agent_changed,
             most_pause_s=self.cluster.setup.backend.most_pause_s,
+            short_names=self.cluster.setup.backend.short_names,
         )
 
     def first(self) -> AgentClient:

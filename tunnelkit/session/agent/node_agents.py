@@ -89,6 +89,7 @@ class PeerAgents:
     repair: see AgentClient.
     debuggee: takes a process that dialled in. on_link: called with True when a link to one of them
     is attached, with False when it is lost. most_pause_s: see AgentClient.
+    short_names: True if a node also goes by its name up to the first dot.
     """
 
     def __init__(
@@ -101,7 +102,9 @@ class PeerAgents:
         debuggee: OnDebuggee,
         on_link: Callable[[bool], None] = lambda up: None,
         most_pause_s: float = MOST_PAUSE_S,
+        short_names: bool = True,
     ) -> None:
+        self._short_names = short_names
         self._on_link = on_link
         self._most_pause_s = most_pause_s
         self._repair = repair
@@ -188,19 +191,26 @@ class PeerAgents:
         return None if peer is None else PeerLoops(peer.agent(), peer.place)
 
     async def _connected(self, node: str) -> _Peer | None:
-        wanted = node.partition(".")[0]
-        names = {name.partition(".")[0]: name for name in (self._first, *self._peers) if name}
-        if wanted not in names or (node != wanted and node not in names.values()):
-            raise UsageError(
-                f"{node} is not a node of this allocation",
-                cause=f"it has {', '.join(names.values()) or 'none but the login host'}",
-                hint="`tk status` lists them; more of them: tk up --nodes N",
-            )
-        if names[wanted] == self._first:
+        name = self._named(node)
+        if name == self._first:
             return None
-        peer = self._peers[names[wanted]]
+        peer = self._peers[name]
         await self._connect(peer)
         return peer
+
+    def _named(self, node: str) -> str:
+        """Return the node's whole name. Raises UsageError."""
+        names = [name for name in (self._first, *self._peers) if name]
+        if node in names:
+            return node
+        short = [name for name in names if self._short_names and name.partition(".")[0] == node]
+        if len(short) == 1:
+            return short[0]
+        raise UsageError(
+            f"{node} is not a node of this allocation",
+            cause=f"it has {', '.join(names) or 'none but the login host'}",
+            hint="`tk status` lists them; more of them: tk up --nodes N",
+        )
 
     def describe(self) -> list[NodeAgentInfo]:
         """Return all other nodes as JSON objects, for `tk status`."""

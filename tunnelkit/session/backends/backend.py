@@ -76,6 +76,7 @@ class Backend:
     direct_route: the route's name while the link itself reaches the node.
     forwards: True if a link on the direct route carries forwards; else they go over the wire.
     most_pause_s: the longest pause between two attempts to reach an agent that was lost.
+    short_names: True if a node also goes by its name up to the first dot, as hosts do.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Backend:
     direct_route: str = "ssh"
     forwards: bool = True
     most_pause_s: float = MOST_PAUSE_S
+    short_names: bool = True
     serves: Callable[[Settings], bool] = lambda settings: not settings.cluster.is_kubernetes
     brings_agent: bool = False
     job_body: Callable[[Settings, str], str] | None = None

@@ -193,6 +193,7 @@ KUBERNETES = Backend(
     shared_home=False,
     direct_route="exec",
     most_pause_s=_MOST_PAUSE_S,
+    short_names=False,
     forwards=False,
     serves=lambda settings: settings.cluster.is_kubernetes,
     brings_agent=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tunnelkit.errors import TunnelkitError
@@ -59,22 +59,31 @@ async def _on(session: Session, node: str, pid: int | None) -> list[PythonInfo]:
     if pid is not None:
         params["pid"] = pid
     found = await ATTACH_FIND.ask(agent, params)
+    key = _key(session.agents.nodes)
     debugged = {
-        (_short(one.who.node), one.debugged_pid)
+        (key(one.who.node), one.debugged_pid)
         for loop in session.loops.all()
         if (run := loop.loop.first()) is not None
         for one in run.targets
         if not one.over
     }
     # In a lab the nodes are one host, and each agent sees the processes of all.
-    others = {_short(other) for other in session.agents.nodes if other != node}
-    here = [one for one in found[:_MOST_PROCESSES] if _short(one["node"]) not in others]
+    others = {key(other) for other in session.agents.nodes if other != node}
+    here = [one for one in found[:_MOST_PROCESSES] if key(one["node"]) not in others]
     for one in here:
-        if (_short(one["node"]), one["pid"]) in debugged and not one["why_not"]:
+        if (key(one["node"]), one["pid"]) in debugged and not one["why_not"]:
             one["why_not"] = _DEBUGGED
         one["node"] = node
     return here
 
 
-def _short(node: str) -> str:
-    return node.partition(".")[0]
+def _key(nodes: Sequence[str]) -> Callable[[str], str]:
+    """Return what makes of a name the part that tells these nodes apart.
+
+    A host may call itself by a longer name than its scheduler does; pods of one owner may differ
+    only after a dot."""
+
+    def short(node: str) -> str:
+        return node.partition(".")[0]
+
+    return short if len({short(node) for node in nodes}) == len(set(nodes)) else str

@@ -1,8 +1,10 @@
-"""The other nodes of an allocation, while pods of it are replaced."""
+"""The other nodes of an allocation: their names, and pods of it that are replaced."""
 
 from __future__ import annotations
 
-from tunnelkit.errors import AllocationError
+import pytest
+
+from tunnelkit.errors import AllocationError, UsageError
 from tunnelkit.link.base import ByteStream
 from tunnelkit.session.agent.client import AgentClient
 from tunnelkit.session.agent.node_agents import PeerAgents
@@ -40,4 +42,37 @@ async def test_no_two_nodes_have_one_place() -> None:
         peers.now(nodes)
         places = [one.place for one in peers._peers.values()]
         assert len(set(places)) == len(places) and min(places) >= 1
+    await peers.close()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "short_names", "node", "found"),
+    [
+        (["llama-3.1-sft-0", "llama-3.1-sft-1"], False, "llama-3.1-sft-0", "the first"),
+        (["llama-3.1-sft-0", "llama-3.1-sft-1"], False, "llama-3.1-sft-1", "llama-3.1-sft-1"),
+        (["w-0", "llama-3.1-sft-1"], False, "llama-3", None),
+        (["n1.site", "n2.site"], True, "n1", "the first"),
+        (["n1.site", "n2.site"], True, "n2", "n2.site"),
+        (["n1", "n2"], True, "n2.site", None),
+        (["a", "n.east", "n.west"], True, "n", None),
+        (["a", "n.east", "n"], True, "n", "n"),
+    ],
+)
+async def test_a_node_goes_by_its_whole_name_and_a_host_by_a_short_one_of_its_own(
+    nodes: list[str], short_names: bool, node: str, found: str | None
+) -> None:
+    """One whose agent can't be started shows which it is."""
+    peers = PeerAgents(
+        nobody, no_stream, refuses, debuggee=lambda channel, header: None, short_names=short_names
+    )
+    peers.allocated(nodes)
+    if found == "the first":
+        assert await peers.execs(node) is None
+    elif found is None:
+        with pytest.raises(UsageError, match=f"{node} is not a node") as unknown:
+            await peers.execs(node)
+        assert unknown.value.cause == f"it has {', '.join(nodes)}"
+    else:
+        with pytest.raises(AllocationError, match=f"^{found} is full"):
+            await peers.execs(node)
     await peers.close()
