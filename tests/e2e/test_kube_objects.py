@@ -109,6 +109,28 @@ async def test_it_waits_in_a_queue_until_there_is_room(
     await all_gone(cluster)
 
 
+async def test_a_job_whose_time_is_over_is_replaced(cluster: StandIn, project: KubeProject) -> None:
+    words = ("up", "--image", "standin:1", "--queue", "team-a", "--time", "1h")
+
+    async def up() -> str:
+        terminal = await project.terminal(*words)
+        name = (await terminal.line(r"submitted job/(\S+)"))[1]
+        cluster.ask("POST", "/standin/resume", {"job": name})
+        assert await terminal.ended() == 0
+        return name
+
+    first = await up()
+    (pod,) = [one["metadata"]["name"] for one in there(cluster)]
+    kill_session(project)
+    over = {"phase": "Failed", "reason": "DeadlineExceeded", "containerStatuses": []}
+    cluster.ask("POST", "/standin/fail", {"pod": pod, "status": over})
+    second = await up()
+    assert second != first
+    assert [one["metadata"]["name"] for one in there(cluster, "jobs")] == [second]
+    await project.tk("down")
+    await all_gone(cluster)
+
+
 async def test_doctor_asks_for_the_rights_to_make_it(
     cluster: StandIn, project: KubeProject
 ) -> None:

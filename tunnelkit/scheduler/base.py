@@ -129,7 +129,9 @@ class Scheduler(Protocol):
         ...
 
     def parse_find(self, done: Completed, job_name: str) -> list[JobStatus]:
-        """Return this user's PENDING and RUNNING jobs of that exact name, oldest first."""
+        """Return this user's PENDING and RUNNING jobs of that exact name, oldest first.
+
+        ENDED ones are among them where they stay until `cancel` removes them."""
         ...
 
     def estimate(self, job_id: str) -> Command | None:

@@ -171,10 +171,10 @@ class ApiServer:
         if name is None:
             wanted = _wanted(request.first("labelSelector"))
             there = [one for one in self._owners.values() if one.resource == resource]
-            found: list[object] = [
-                one.json for one in there if wanted.items() <= one.labels.items()
-            ]
-            return 200, _list("List", found)
+            there = [one for one in there if wanted.items() <= one.labels.items()]
+            for one in there:
+                one.look([pod.json for pod in self._pods.values()])
+            return 200, _list("List", [one.json for one in there])
         if (resource, name) not in self._owners:
             raise Refused(404, "NotFound", f'{resource} "{name}" not found')
         owner = self._owners[resource, name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import secrets
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tunnelkit.lab.kube.wire import Json
 
@@ -39,6 +39,16 @@ class Owner:
         if (is_job and self.spec.get("suspend")) or not isinstance(count, int):
             return []
         return [self._pod(number) for number in range(count)]
+
+    def look(self, pods: Sequence[Json]) -> None:
+        """Note the end of a Job with its pods, as its controller does: none is made again."""
+        phases = [_of(pod, "status").get("phase") for pod in pods if owned_by(pod, self)]
+        if self.kind != "Job" or not phases:
+            return
+        failed = "Failed" in phases
+        if failed or set(phases) == {"Succeeded"}:
+            ended = {"type": "Failed" if failed else "Complete", "status": "True"}
+            _of(self.json, "status")["conditions"] = [ended]
 
     def _pod(self, number: int) -> Json:
         made = copy.deepcopy(_of(self.spec, "template"))

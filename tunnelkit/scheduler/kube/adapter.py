@@ -21,7 +21,7 @@ from tunnelkit.scheduler.batch_scripts import BatchScripts
 from tunnelkit.scheduler.inspector import JobInspector
 from tunnelkit.scheduler.kube.manifest import Manifest
 from tunnelkit.scheduler.kube.members import Pod, name_of, parse_choice, text
-from tunnelkit.scheduler.kube.object_kinds import POD, ObjectKind, kind_of
+from tunnelkit.scheduler.kube.object_kinds import POD, ObjectKind, how_ended, kind_of
 from tunnelkit.scheduler.kube.pod_limits import pause_risk, time_left_s
 from tunnelkit.scheduler.kube.pod_spec import MADE, SESSION_LABEL, PodTemplate, session_label
 from tunnelkit.scheduler.kube.replaced import RunningPods, instance_of, restarted
@@ -119,16 +119,18 @@ class Kubernetes:
             if text(one, "metadata", "labels", SESSION_LABEL) != wanted or not name_of(one):
                 continue
             status = self._made(one, wanted)
-            if status.state is not JobState.ENDED:
-                found.setdefault(status.job_id, status)
+            known = found.get(status.job_id)
+            if known is None or known.state is JobState.ENDED:
+                found[status.job_id] = status
         return list(found.values())
 
     def _made(self, one: Pod, label: str) -> JobStatus:
         """Return the state of something that tk made: a pod, or an object that makes pods."""
         if self._kind is not POD:
-            going = bool(text(one, "metadata", "deletionTimestamp"))
-            state = JobState.ENDED if going else JobState.PENDING
-            return JobStatus(f"{self._kind.choice}/{name_of(one)}", state, "")
+            going, ended = bool(text(one, "metadata", "deletionTimestamp")), how_ended(one)
+            state = JobState.ENDED if going or ended else JobState.PENDING
+            job_id = f"{self._kind.choice}/{name_of(one)}"
+            return JobStatus(job_id, state, ended, ending=going)
         made = text(one, "metadata", "annotations", MADE)
         # Others may make pods here: one that bears this session's label must not have tk delete
         # what is not named as tk names it.

@@ -109,6 +109,21 @@ KINDS = (
     ObjectKind("Job", "vcjob", "batch.volcano.sh", "v1alpha1", "jobs", _volcano),
 )
 
+#: Conditions by which controllers say that an object has ended, and Volcano's phases.
+_ENDS = ("Complete", "Completed", "Succeeded", "Failed")
+_LAST_PHASES = ("Completed", "Failed", "Aborted", "Terminated")
+
+
+def how_ended(found: object) -> str:
+    """Return its controller's word for the object's end; "" as long as it may have pods."""
+    conditions = field(found, "status", "conditions")
+    for one in conditions[:64] if isinstance(conditions, list) else ():
+        kind = field(one, "type")
+        if isinstance(kind, str) and kind in _ENDS and field(one, "status") == "True":
+            return kind
+    phase = field(found, "status", "state", "phase")
+    return phase if isinstance(phase, str) and phase in _LAST_PHASES else ""
+
 
 def kind_of(choice: str) -> ObjectKind:
     """Return the kind for the word before the slash in TYPE/NAME; a pod for one that has none."""

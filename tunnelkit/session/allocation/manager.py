@@ -191,6 +191,7 @@ class AllocationManager:
             await job.drop_twins()
             _check_same_node(found, node)
         else:
+            await job.drop_ended()
             await job.wait_cancelled_gone(say)
             submitted = await self._submit(job, node, pending)
             say(f"submitted {job_words(submitted)}")

@@ -20,6 +20,8 @@ from tunnelkit.session.job.submission import Submission, stop
 Run = Callable[[Command], Awaitable[Completed]]
 _RETRY_S = 5.0
 _RETRIES = 6
+#: Hint for a job that ended before its agent started, and whose log is not in tk's directory.
+_HINT = "get a new one: tk up; `tk why` says what is known of this one"
 
 
 class PendingWatcher(Protocol):
@@ -72,6 +74,8 @@ class JobHandle:
         self._say = say
         #: Duplicates: other jobs of the session's job name, not cancelled yet.
         self._twins: list[str] = []
+        #: What has ended, but stays until somebody removes it.
+        self._left: list[str] = []
         #: A submission without an answer yet.
         self._submission: Submission | None = None
         self._cancelled = cancelled
@@ -113,6 +117,13 @@ class JobHandle:
                 f"{job_words(job_id)} is a second one of this project, beside {self.job_id}: ended"
             )
             await self._cancel_one(job_id)
+
+    async def drop_ended(self) -> None:
+        """Remove what `find` found ended. A failure is ignored: it takes no resources."""
+        left, self._left = self._left, []
+        for job_id in left:
+            with contextlib.suppress(SchedulerError):
+                self.scheduler.parse_cancel(await self._run(self.scheduler.cancel(job_id)))
 
     async def adopt(self, job_id: str) -> JobStatus:
         """Use a job that the user submitted; return its status. Raises SchedulerError."""
@@ -176,7 +187,7 @@ class JobHandle:
                     raise AllocationError(
                         f"{job_words(status.job_id)} ended before it could be used",
                         cause=f"{in_words(status)}; {await self.last_words()}",
-                        hint=HINT,
+                        hint=HINT if self._jobs_dir is not None else _HINT,
                     )
                 if status.state is JobState.PENDING:
                     if self.scheduler.verdict(status) is PendingCause.FIX:
@@ -280,6 +291,7 @@ class JobHandle:
             listed = [one for one in listed if one == self.job_id]
         for job_id in listed:
             await self._cancel_one(job_id)
+        await self.drop_ended()
         if not over:
             raise SchedulerError(
                 "the scheduler has not answered the submission yet",
@@ -304,7 +316,10 @@ class JobHandle:
     async def _listed(self) -> list[JobStatus]:
         """Return the unfinished jobs of this name; forget cancelled jobs that are gone."""
         done = await self._run(self.scheduler.find(self._name))
-        jobs = self.scheduler.parse_find(done, self._name)
+        found = self.scheduler.parse_find(done, self._name)
+        ended = [job for job in found if job.state is JobState.ENDED]
+        self._left = [job.job_id for job in ended if not job.ending]
+        jobs = [job for job in found if job.state is not JobState.ENDED]
         self._cancelled.keep_only(job.job_id for job in jobs)
         return jobs
 

@@ -246,6 +246,41 @@ def test_a_pod_of_somebody_else_names_nothing_that_tk_would_delete(made: str, jo
     assert (found.job_id, found.state) == (job_id, JobState.RUNNING)
 
 
+@pytest.mark.parametrize(
+    ("status", "ended"),
+    [
+        ({}, ""),
+        ({"conditions": [{"type": "Suspended", "status": "True"}]}, ""),
+        ({"conditions": [{"type": "Failed", "status": "False"}]}, ""),
+        ({"conditions": [{"type": "FailureTarget", "status": "True"},
+          {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]}, "Failed"),
+        ({"conditions": [{"type": "Complete", "status": "True"}]}, "Complete"),
+        ({"conditions": [{"type": "Succeeded", "status": "True"}]}, "Succeeded"),
+        ({"state": {"phase": "Running"}}, ""),
+        ({"state": {"phase": "Aborted"}}, "Aborted"),
+    ],
+)  # fmt: skip
+def test_an_object_that_has_ended_is_not_taken_over(status: dict[str, Any], ended: str) -> None:
+    adapter = Kubernetes("mine", template=read(job()))
+    about = {"name": "tk-proj-1-ab-0a1b2c", "labels": {SESSION_LABEL: "tk-proj-1-ab"}}
+    answer = Completed(0, json.dumps({"metadata": about, "status": status}).encode(), b"")
+    (found,) = adapter.parse_find(answer, "tk-Proj_1-ab")
+    wanted = JobState.ENDED if ended else JobState.PENDING
+    assert (found.job_id, found.state) == ("job/tk-proj-1-ab-0a1b2c", wanted)
+    assert (found.native_state, found.ending) == (ended, False)
+
+
+def test_a_job_has_not_ended_as_long_as_one_of_its_pods_runs() -> None:
+    about = {"labels": {SESSION_LABEL: "tk-proj-1-ab"}, "annotations": {MADE: ""}}
+    about["annotations"][MADE] = "job/tk-proj-1-ab-0a1b2c"
+    pods = [running(f"p{at}", phase) for at, phase in enumerate(("Failed", "Running", "Failed"))]
+    pods = [{**one, "metadata": {**about, "name": f"p{at}"}} for at, one in enumerate(pods)]
+    for there, state in ((pods, JobState.RUNNING), (pods[:1], JobState.ENDED)):
+        answer = Completed(0, json.dumps({"items": there}).encode(), b"")
+        (found,) = Kubernetes("mine").parse_find(answer, "tk-Proj_1-ab")
+        assert found.state is state
+
+
 def test_it_waits_until_all_pods_have_started_and_then_no_more() -> None:
     adapter = Kubernetes("mine", template=read(job(parallelism=2), queue="team-a"))
     job_id = "job/tk-proj-1-ab-0a1b2c"
