@@ -17,6 +17,7 @@ from tunnelkit.config.schema import ClusterSettings
 from tunnelkit.errors import AllocationError, ConnectionFailed, TunnelkitError
 from tunnelkit.lab.kube import wire
 from tunnelkit.link.kube import http
+from tunnelkit.link.kube.accepted_pods import AcceptedPods
 from tunnelkit.link.kube.link import ProxyLink
 from tunnelkit.link.kube.target import KubeTarget
 from tunnelkit.session.agent.pod_agent import PodAgent, PodFacts
@@ -212,7 +213,7 @@ async def test_what_a_pod_answers_is_not_believed(
     said: bytes, code: int, stderr: str, words: str
 ) -> None:
     class Link:
-        name = "here"
+        accepted = AcceptedPods("here")
 
         async def open_stream(self, argv: list[str], *, node: str | None = None) -> _Said:
             assert node == "p" and sum(map(len, argv)) < 4000, "it goes into a URL"

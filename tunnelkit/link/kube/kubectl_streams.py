@@ -23,7 +23,8 @@ from tunnelkit.child_process import (
     stream_pair,
 )
 from tunnelkit.errors import ConnectionFailed
-from tunnelkit.link.kube.api_error import kubectl_said, refusal
+from tunnelkit.link.kube.accepted_pods import AcceptedPods
+from tunnelkit.link.kube.api_error import kubectl_said
 from tunnelkit.link.kube.exec_protocol import not_started
 from tunnelkit.link.kube.target import KubeTarget
 from tunnelkit.link.shared.session_slots import LocalStream
@@ -87,8 +88,9 @@ class KubectlStream(LocalStream):
 class KubectlStreams:
     """Runs commands in the pods of `target`."""
 
-    def __init__(self, target: KubeTarget) -> None:
+    def __init__(self, target: KubeTarget, accepted: AcceptedPods) -> None:
         self._target = target
+        self._accepted = accepted
         self._streams: set[KubectlStream] = set()
         self._commands: set[asyncio.Task[Completed]] = set()
 
@@ -110,6 +112,7 @@ class KubectlStreams:
         status, stderr = far_status(done.exit_code, done.stderr)
         if status is None:
             raise self._failed(pod, done.error_text)
+        self._accepted.add(pod)
         return Completed(status, done.stdout, stderr)
 
     async def open_stream(self, pod: str, words: Sequence[str]) -> KubectlStream:
@@ -136,5 +139,4 @@ class KubectlStreams:
 
     def _failed(self, pod: str, stderr: str) -> ConnectionFailed:
         status, text = kubectl_said(stderr)
-        what = f"run a command in pod {pod}"
-        return refusal(status, text, what=what, where=str(self._target))
+        return self._accepted.refusal(pod, status, text, what=f"run a command in pod {pod}")

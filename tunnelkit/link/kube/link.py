@@ -16,6 +16,7 @@ from tunnelkit.child_process import run_child
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired, TunnelkitError, UsageError
 from tunnelkit.link.base import ByteStream, Link
 from tunnelkit.link.kube import pod_shell
+from tunnelkit.link.kube.accepted_pods import AcceptedPods
 from tunnelkit.link.kube.api_error import kubectl_said, refusal
 from tunnelkit.link.kube.http import Response
 from tunnelkit.link.kube.kubectl_streams import KubectlStreams
@@ -49,12 +50,14 @@ class _Streams(Protocol):
 class KubeLink(Link):
     """A link to pods. Its subclasses differ in how they reach the API server.
 
-    directory: a 0700 directory that belongs to this link alone."""
+    directory: a 0700 directory that belongs to this link alone. accepted: the pods where commands
+    were accepted; who opens a stream, and hears from it, adds its pod."""
 
     _streams: _Streams
 
     def __init__(self, target: KubeTarget, directory: Path) -> None:
         self.target = target
+        self.accepted = AcceptedPods(str(target))
         self._directory = directory.absolute()
         self._opening = asyncio.Lock()
 
@@ -146,7 +149,7 @@ class ProxyLink(KubeLink):
     def __init__(self, target: KubeTarget, directory: Path) -> None:
         super().__init__(target, directory)
         self.proxy = KubectlProxy(target, self._directory)
-        self._streams = PodStreams(target, self.proxy)
+        self._streams = PodStreams(target, self.proxy, self.accepted)
 
     @property
     def _is_open(self) -> bool:
@@ -190,7 +193,7 @@ class KubectlExecLink(KubeLink):
 
     def __init__(self, target: KubeTarget, directory: Path) -> None:
         super().__init__(target, directory)
-        self._streams = KubectlStreams(target)
+        self._streams = KubectlStreams(target, self.accepted)
         self._closed: asyncio.Event | None = None
 
     @property

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from tunnelkit.child_process import MOST_BYTES, MOST_ERROR_BYTES, Lines, stream_pair, too_much
 from tunnelkit.errors import ConnectionFailed
 from tunnelkit.link.kube import http
-from tunnelkit.link.kube.api_error import refusal, said
+from tunnelkit.link.kube.accepted_pods import AcceptedPods
+from tunnelkit.link.kube.api_error import said
 from tunnelkit.link.kube.exec_protocol import STDERR, STDOUT, Answer, ExecProtocol, Output
 from tunnelkit.link.kube.frames import FrameError
 from tunnelkit.link.kube.printable import printable
@@ -130,20 +131,15 @@ class PodStream(LocalStream):
             await self._running.send_eof()
 
 
-#: An API server that has just started knows no rights yet (403), and a kubelet no pods (404).
-_WHILE_STARTING = (403, 404)
-
-
 class PodStreams:
     """Runs commands in the pods of `target`, through `proxy`."""
 
-    def __init__(self, target: KubeTarget, proxy: KubectlProxy) -> None:
+    def __init__(self, target: KubeTarget, proxy: KubectlProxy, accepted: AcceptedPods) -> None:
         self._target = target
         self._proxy = proxy
         self._streams: set[PodStream] = set()
         self._running: set[_Exec] = set()
-        #: Pods where a command was accepted before.
-        self._accepted: set[str] = set()
+        self._accepted = accepted
 
     async def run(self, pod: str, words: Sequence[str], *, stdin: bytes) -> Completed:
         """See `base.Link.run`; the caller bounds the time."""
@@ -195,12 +191,8 @@ class PodStreams:
         return _Exec(answer)
 
     def _refused(self, pod: str, answer: http.Response) -> ConnectionFailed:
-        what, where = f"run a command in pod {pod}", str(self._target)
-        error = refusal(answer.status, said(answer.body), what=what, where=where)
-        if pod in self._accepted and answer.status in _WHILE_STARTING:
-            error.transient = True
-            error.hint = "tk tries again: a server that has just started refuses, too"
-        return error
+        what = f"run a command in pod {pod}"
+        return self._accepted.refusal(pod, answer.status, said(answer.body), what=what)
 
     def _failed(self, pod: str, why: str) -> ConnectionFailed:
         return ConnectionFailed(

@@ -13,8 +13,9 @@ from pathlib import Path
 from tunnelkit import agent_zip
 from tunnelkit.config.schema import ClusterSettings
 from tunnelkit.errors import AllocationError, ConnectionFailed
-from tunnelkit.link.base import ByteStream, Link
-from tunnelkit.link.kube.api_error import kubectl_said, refusal
+from tunnelkit.link.base import ByteStream
+from tunnelkit.link.kube.api_error import kubectl_said
+from tunnelkit.link.kube.link import KubeLink
 from tunnelkit.link.kube.printable import printable
 from tunnelkit.mux.fd_io import read_fd, write_fd
 from tunnelkit.pod import script as pod_script
@@ -90,7 +91,7 @@ class PodAgent:
     is_main: the agent is the pod's main process, and starts by itself.
     learn: called with what was found, each time."""
 
-    link: Link
+    link: KubeLink
     cluster: ClusterSettings
     name: str
     pod: str
@@ -137,6 +138,7 @@ class PodAgent:
                 line = await _read_line(stream)
                 if not line.endswith(b"\n"):
                     raise await self._refusal(stream)
+                self.link.accepted.add(self.pod)
                 facts = self._facts(line)
                 self.learn(facts)
                 if facts.need:
@@ -174,8 +176,8 @@ class PodAgent:
         if code == NO_AGENT:
             return AgentGone(f"there is no agent in pod {self.pod} any more", cause=said or None)
         status, text = kubectl_said(stream.diagnosis())
-        where = self.link.name
-        return refusal(status, text, what=f"start the agent in pod {self.pod}", where=where)
+        what = f"start the agent in pod {self.pod}"
+        return self.link.accepted.refusal(self.pod, status, text, what=what)
 
     def _facts(self, line: bytes) -> PodFacts:
         """Read the script's answer; a pod is not believed. Raises AllocationError."""

@@ -18,6 +18,7 @@ from tunnelkit.session.backends.backend import AgentAddress, Backend
 
 if TYPE_CHECKING:
     from tunnelkit.diagnosis.verdict import Diagnosis
+    from tunnelkit.link.kube.link import KubeLink
     from tunnelkit.session.agent.pod_agent import PodAgent
     from tunnelkit.session.doctor.check import Check
 
@@ -122,7 +123,7 @@ def _pod_agent(to: AgentAddress) -> PodAgent:
     from tunnelkit.session.agent.pod_agent import PodAgent
 
     return PodAgent(
-        to.link,
+        _kube(to.link),
         to.settings.cluster,
         to.name,
         to.node,
@@ -149,13 +150,18 @@ def _job_body(settings: Settings, name: str) -> str:
     return shlex.join(hold_argv(name, settings.cluster))
 
 
-async def _ask_api(link: Link, command: Command) -> Completed:
-    from tunnelkit.link.kube.api_error import said
+def _kube(link: Link) -> KubeLink:
     from tunnelkit.link.kube.link import KubeLink
 
     assert isinstance(link, KubeLink)
+    return link
+
+
+async def _ask_api(link: Link, command: Command) -> Completed:
+    from tunnelkit.link.kube.api_error import said
+
     method, path = command.argv
-    answer = await link.request(method, path, command.stdin)
+    answer = await _kube(link).request(method, path, command.stdin)
     if 200 <= answer.status < 300:
         return Completed(0, answer.body, b"")
     return Completed(answer.status, b"", said(answer.body).encode())
