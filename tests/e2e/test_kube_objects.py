@@ -92,6 +92,19 @@ async def test_a_job_of_two_pods_from_its_manifest(cluster: StandIn, project: Ku
     await all_gone(cluster)
 
 
+async def test_its_own_command_names_variables_of_each_pod(
+    cluster: StandIn, project: KubeProject
+) -> None:
+    said = 'command: [sh, -c, "echo $0 is $(JOB_COMPLETION_INDEX) \'$(NONE)\' $$0", "part"]'
+    project.write("job.yaml", JOB.replace("command: [python]", said).replace("args: [2.py]", ""))
+    await project.up("-f", "job.yaml")
+    terminal = await project.terminal("loop")
+    for index in (0, 1):
+        await terminal.line(rf"part is {index} \$\(NONE\) part")
+    await project.tk("down")
+    await all_gone(cluster)
+
+
 @pytest.mark.parametrize("words", [("-f", "job.yaml"), ("--image", "standin:1")])
 async def test_it_waits_in_a_queue_until_there_is_room(
     cluster: StandIn, project: KubeProject, words: tuple[str, str]

@@ -27,6 +27,7 @@ from tunnelkit.agent.links.tcp_channel import listening, serve_tcp
 from tunnelkit.agent.mirror.service import MirrorService
 from tunnelkit.agent.nodes.node_agents import NodeAgents
 from tunnelkit.agent.nodes.relay_pool import RelayPool
+from tunnelkit.agent.processes.container_words import expand
 from tunnelkit.agent.processes.dial_in import HeldPorts
 from tunnelkit.agent.processes.exec_channel import ExecChannel, command_of
 from tunnelkit.agent.processes.table import ProcessTable
@@ -222,6 +223,7 @@ class Agent:
     async def _loop_start(self, params: "calls.LoopSpec") -> "calls.LoopInfo":
         loop_id = max(self._loops, default=0) + 1
         _give_defaults(params)
+        _expand(params)
         ranks, doors = params.get("ranks"), None
         if ranks:
             doors = RankDialIns(self._name, self._table, self._relays)
@@ -356,6 +358,13 @@ def _give_defaults(spec: "calls.LoopSpec") -> None:
         if name not in os.environ and name not in env
     }
     spec["env"], spec["given"] = {**missing, **env}, sorted(missing)
+
+
+def _expand(spec: "calls.LoopSpec") -> None:
+    """Expand the command of a container."""
+    if spec.get("expands"):
+        for part in (spec["argv"], spec["interpreter"], spec["words"]):
+            part[:] = [expand(str(word), os.environ) for word in part]
 
 
 def take_warning_s() -> int:

@@ -60,6 +60,7 @@ class LoopCommand:
     command shows it; then words are debugpy's own arguments, and argv is the command in its plain
     form. file: the Python file that it runs, if it is one. port: the editor port that the command
     itself named, if any. notes: what was changed and why, for the user.
+    expands: `$(NAME)` in it is a variable of the pod's, as in a container's command.
     """
 
     argv: tuple[str, ...]
@@ -72,6 +73,7 @@ class LoopCommand:
     file: str | None = None
     port: int | None = None
     notes: tuple[str, ...] = ()
+    expands: bool = False
 
     @property
     def program(self) -> str:
@@ -118,6 +120,7 @@ def loop_spec(
         "editor_port": editor_port,
         "standby": standby,
         "preload": list(preload),
+        "expands": command.expands,
     }
 
 

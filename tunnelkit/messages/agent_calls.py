@@ -123,6 +123,7 @@ class LoopSpec(Command):
     the user typed it), editor_port and reload: kept for a later session. together: the loop has
     parts on several nodes, and each run begins with `LOOP_BEGIN`.
     defaults: variables for an environment that has none of that name; given: those that were used.
+    expands: the words are a container's command, and `$(NAME)` in it a variable of its environment.
     """
 
     debug: bool
@@ -140,6 +141,7 @@ class LoopSpec(Command):
     together: NotRequired[Together]
     defaults: NotRequired[dict[str, str]]
     given: NotRequired[list[str]]
+    expands: NotRequired[bool]
 
 
 class AttachTarget(TypedDict):

@@ -62,6 +62,10 @@ class Owner:
         else:
             mark = {"apps.kubernetes.io/pod-index": str(number)}
             name = f"{self.name}-{number}"
+        if self.spec.get("completionMode") == "Indexed":
+            for one in _containers(made):
+                index: Json = {"name": "JOB_COMPLETION_INDEX", "value": str(number)}
+                one["env"] = [*_listed(one.get("env")), index]
         owner = {"kind": self.kind, "name": self.name}
         labels = {**_of(metadata, "labels"), **mark}
         made["metadata"] = {**metadata, "name": name, "labels": labels, "ownerReferences": [owner]}
@@ -73,6 +77,16 @@ def owned_by(pod: Mapping[str, object], owner: Owner) -> bool:
     metadata = pod.get("metadata")
     owners = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
     return owners == [{"kind": owner.kind, "name": owner.name}]
+
+
+def _containers(template: Json) -> list[Json]:
+    return [
+        one for one in _listed(_of(template, "spec").get("containers")) if isinstance(one, dict)
+    ]
+
+
+def _listed(found: object) -> list[object]:
+    return found if isinstance(found, list) else []
 
 
 def _of(parent: Json, key: str) -> Json:

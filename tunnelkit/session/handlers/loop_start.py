@@ -48,6 +48,8 @@ async def check_there(
     agent: Caller, node: str, command: LoopCommand, *, cwd: str, here: str
 ) -> None:
     """Check that the node has the command's program and file. As `prepared`."""
+    if command.expands and "$" in f"{command.program}{command.file or ''}":
+        return  # the pod alone knows what they are
     look = ["sh", "-c", _LOOK, "sh", command.program, command.file or ""]
     looked = await EXEC_PROBE.ask(agent, {"argv": look, "cwd": cwd})
     if looked == _NO_COMMAND:

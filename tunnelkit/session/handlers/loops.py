@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from itertools import chain, repeat
 
 from tunnelkit.debug.loop_agents.several import NodePart
@@ -50,6 +51,7 @@ async def _start(session: Session, stream: LoopStream) -> tuple[SessionLoop, tup
     everywhere = wants_all_pods(session, stream)
     parse = console_command if stream.once else understand
     command = parse(stream.words, ranks=stream.ranks or everywhere)
+    command = replace(command, expands=stream.expands)
     notes = command.notes
     if session.files.mirrors is not None:
         await session.files.mirrors.barrier(SYNC_TIMEOUT_S)

@@ -321,7 +321,7 @@ class LoopStream(Message):
     command starts ranks. only: the ranks to debug; None: all. reload: restart on changed files.
     once: one run, for `tk pdb`. keep: the loop goes on without its terminal. waits: it starts once
     the session is ready, and has that many nodes. all_pods: the command runs in each pod of the
-    session; None: if it is a launcher that needs that.
+    session; None: if it is a launcher that needs that. expands: the words are a container's.
     """
 
     NAME = "loop"
@@ -340,6 +340,7 @@ class LoopStream(Message):
     waits: bool = False
     nodes: int = 0
     all_pods: bool | None = None
+    expands: bool = False
 
 
 class LoopAdopt(Message):

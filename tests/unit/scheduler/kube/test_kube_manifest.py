@@ -170,6 +170,8 @@ def test_the_container_is_the_one_that_kubectl_takes() -> None:
         (["/bin/bash", "-lc", "torchrun a.py"], None, ["torchrun", "a.py"]),
         (["sh", "-c", "cd /w && python a.py"], None, ["sh", "-c", "cd /w && python a.py"]),
         (["sh", "-c", "python a.py $ARGS"], None, ["sh", "-c", "python a.py $ARGS"]),
+        (["python"], ["a.py", "--rank=$(RANK)"], ["python", "a.py", "--rank=$(RANK)"]),
+        (["sh", "-c", "python a.py $(ARGS)"], None, ["sh", "-c", "python a.py $(ARGS)"]),
         (["sh", "-c", "A=1 python a.py"], None, ["sh", "-c", "A=1 python a.py"]),
         (["sh", "-c", "python a.py 'x"], None, ["sh", "-c", "python a.py 'x"]),
         (["sh", "-c", "python a.py\npython b.py"], None, ["sh", "-c", "python a.py\npython b.py"]),

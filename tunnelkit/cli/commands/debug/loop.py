@@ -69,6 +69,7 @@ def loop(
     from tunnelkit.model import check_port
     from tunnelkit.session.runtime.control_calls import LoopStream
 
+    is_own = not command
     if not command:
         # What each of the pods would have run.
         command, all_pods = _own_command(local=local), all_pods is not False
@@ -98,6 +99,7 @@ def loop(
         ranks=rank is not None,
         only=None if only is None else list(only),
         all_pods=all_pods,
+        expands=is_own,
     )
     sys.exit(run(_in_session(paths, stream)))
 
