@@ -144,6 +144,18 @@ async def test_a_job_whose_time_is_over_is_replaced(cluster: StandIn, project: K
     await all_gone(cluster)
 
 
+async def test_a_namespace_where_no_pod_may_be_root(cluster: StandIn, project: KubeProject) -> None:
+    cluster.ask("POST", "/standin/restrict", {"enforce": True})
+    try:
+        await project.up("--image", "standin:1")
+        (pod,) = there(cluster)
+        assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+        await project.tk("down")
+    finally:
+        cluster.ask("POST", "/standin/restrict", {"enforce": False})
+    await all_gone(cluster)
+
+
 async def test_doctor_asks_for_the_rights_to_make_it(
     cluster: StandIn, project: KubeProject
 ) -> None:

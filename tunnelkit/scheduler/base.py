@@ -109,6 +109,12 @@ class Scheduler(Protocol):
         before submitting again."""
         ...
 
+    def amended(self, command: Command, done: Completed) -> Command | None:
+        """Return what to submit in place of `command`, which `done` refused; None if nothing.
+
+        Only an answer that proves that there is no job has another command."""
+        ...
+
     def query(self, job_ids: Sequence[str]) -> Command:
         """Return one command that queries all these jobs."""
         ...

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tunnelkit.lab.kube.exec_server import serve_exec
 from tunnelkit.lab.kube.owners import KINDS, Owner, owned_by
+from tunnelkit.lab.kube.pod_security import violations
 from tunnelkit.lab.kube.pods import Pod, now
 from tunnelkit.lab.kube.wire import Json, Request, answer, failure, read_request, wants_upgrade
 
@@ -67,6 +68,8 @@ class ApiServer:
         #: "verb resource" that the user may not.
         self._denied: set[str] = set()
         self._knows_user = True
+        #: True if the namespace enforces the restricted pod security standard.
+        self._is_restricted = False
         #: Status of new pods, which then don't run; None: they run at once.
         self._held_status: Json | None = None
         self._writers: set[asyncio.StreamWriter] = set()
@@ -187,7 +190,9 @@ class ApiServer:
 
     async def _start_pods(self, owner: Owner) -> None:
         for made in owner.pods():
-            await self._add(Pod(self._root, NAMESPACE, made))
+            # The owner itself is taken; its controller makes no pod then.
+            if not (self._is_restricted and violations(made)):
+                await self._add(Pod(self._root, NAMESPACE, made))
 
     async def _namespaced(self, request: Request) -> tuple[int, object]:
         kind, name = request.parts[4], request.parts[5] if len(request.parts) > 5 else None
@@ -226,6 +231,8 @@ class ApiServer:
             pod = Pod(self._root, NAMESPACE, request.json())
         except ValueError as error:
             raise Refused(400, "BadRequest", str(error)) from error
+        if self._is_restricted and (why := violations(pod.json)):
+            raise Refused(403, "Forbidden", f'pods "{pod.name}" is forbidden: {why}')
         if pod.name in self._pods:
             raise Refused(409, "AlreadyExists", f'pods "{pod.name}" already exists')
         return await self._add(pod)
@@ -276,6 +283,7 @@ class ApiServer:
         doors: dict[str, Callable[[Json], Awaitable[object]]] = {
             "deny": self._deny,
             "login": self._login,
+            "restrict": self._restrict,
             "hold": self._hold,
             "status": self._set_status,
             "restart": self._restart,
@@ -294,6 +302,10 @@ class ApiServer:
 
     async def _login(self, given: Json) -> object:
         self._knows_user = bool(given.get("known"))
+        return {}
+
+    async def _restrict(self, given: Json) -> object:
+        self._is_restricted = bool(given.get("enforce"))
         return {}
 
     async def _hold(self, given: Json) -> object:

@@ -23,9 +23,15 @@ from tunnelkit.scheduler.kube.manifest import Manifest
 from tunnelkit.scheduler.kube.members import Pod, name_of, parse_choice, text
 from tunnelkit.scheduler.kube.object_kinds import POD, ObjectKind, how_ended, kind_of
 from tunnelkit.scheduler.kube.pod_limits import pause_risk, time_left_s
-from tunnelkit.scheduler.kube.pod_spec import MADE, SESSION_LABEL, PodTemplate, session_label
+from tunnelkit.scheduler.kube.pod_spec import (
+    MADE,
+    SESSION_LABEL,
+    PodTemplate,
+    session_label,
+    without_root,
+)
 from tunnelkit.scheduler.kube.replaced import RunningPods, instance_of, restarted
-from tunnelkit.scheduler.kube.words import PodState, judge, line, refused
+from tunnelkit.scheduler.kube.words import PodState, asks_for_non_root, judge, line, refused
 
 _NOT_FOUND = 404
 _MOST_BYTES = 64 << 20
@@ -104,6 +110,14 @@ class Kubernetes:
                 transient=True,
             )
         return f"{self._kind.choice}/{name}"
+
+    def amended(self, command: Command, done: Completed) -> Command | None:
+        """See `Scheduler.amended`: a pod of an image, where none may run as root."""
+        if done.exit_code != 403 or not isinstance(self._template, PodTemplate):
+            return None
+        if not asks_for_non_root(done.error_text):
+            return None
+        return replace(command, stdin=without_root(command.stdin))
 
     def find(self, job_name: str) -> Command:
         """See `Scheduler.find`."""

@@ -1,4 +1,6 @@
-"""The pod that tk makes: one that namespaces with restricted pod security take."""
+"""The pod that tk makes: one that namespaces with restricted pod security take.
+
+Only that it may not run as root is said where the namespace asks for it: many images do."""
 
 from __future__ import annotations
 
@@ -89,6 +91,13 @@ def new_metadata(job_name: str, queue: str | None) -> NewMetadata:
     of_pods = {SESSION_LABEL: label}
     labels = of_pods if queue is None else {**of_pods, QUEUE_LABEL: queue}
     return NewMetadata(f"{label}-{secrets.token_hex(3)}", labels, of_pods)
+
+
+def without_root(pod: bytes) -> bytes:
+    """Return the pod, which may not run as root."""
+    made = json.loads(pod)
+    made["spec"]["securityContext"]["runAsNonRoot"] = True
+    return json.dumps(made).encode()
 
 
 def session_label(job_name: str) -> str:

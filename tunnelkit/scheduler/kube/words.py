@@ -239,6 +239,11 @@ def arithmetic(said: str) -> str:
 _QUOTA = re.compile(r"exceeded quota: ([^,]+), requested: (.*), used: (.*), limited: (.*)")
 
 
+def asks_for_non_root(said: str) -> bool:
+    """True if the pod was refused because it may run as root."""
+    return "violates PodSecurity" in said and "runAsNonRoot" in said
+
+
 def refused(said: str) -> str:
     """Return in words why the API server did not take a pod."""
     one = line(said)

@@ -110,6 +110,10 @@ class Qstat(LoginPrograms):
         """See `Scheduler.parse_submit`."""
         return pbs_submit.parse_submit(done)
 
+    def amended(self, command: Command, done: Completed) -> Command | None:
+        """See `Scheduler.amended`."""
+        return None
+
     # -- query ------------------------------------------------------------
 
     def query(self, job_ids: Sequence[str]) -> Command:

@@ -124,6 +124,10 @@ class Slurm(LoginPrograms):
         """See `Scheduler.parse_submit`."""
         return slurm_submit.parse_submit(done)
 
+    def amended(self, command: Command, done: Completed) -> Command | None:
+        """See `Scheduler.amended`."""
+        return None
+
     def query(self, job_ids: Sequence[str]) -> Command:
         """See `Scheduler.query`."""
         ids = ",".join(check_job_id(job_id) for job_id in job_ids)

@@ -166,7 +166,9 @@ class JobHandle:
 
     async def _submit(self, command: Command, waiting: Callable[[float], None]) -> Completed:
         if self._jobs_dir is None:
-            return await self._run(command)
+            done = await self._run(command)
+            other = self.scheduler.amended(command, done)
+            return done if other is None else await self._run(other)
         cancel = self.scheduler.cancel("1").argv[:-1]
         self._submission = Submission(
             self._run, command, cancel, jobs_dir=self._jobs_dir, name=self._name

@@ -208,6 +208,13 @@ def test_what_tk_cant_make_is_refused(objects: tuple[object, ...], words: str) -
     assert words in refused.value.one_line() and refused.value.hint
 
 
+def test_a_users_manifest_is_refused_as_it_was_written() -> None:
+    adapter = Kubernetes("mine", template=read(POD))
+    command = adapter.submit(ResourceRequest(node=None), job_name="tk-p", body="x", log_dir="")
+    why = b'violates PodSecurity "restricted:latest": runAsNonRoot != true'
+    assert adapter.amended(command, Completed(403, b"", why)) is None
+
+
 def test_a_container_that_is_not_there_and_another_namespace_are_refused() -> None:
     with pytest.raises(UsageError, match="no container web"):
         read(job(), container="web")

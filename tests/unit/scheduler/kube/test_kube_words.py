@@ -15,6 +15,7 @@ from tunnelkit.diagnosis.codes.registry import CODES
 from tunnelkit.diagnosis.pods import judge_pods
 from tunnelkit.diagnosis.verdict import Certainty, Stage
 from tunnelkit.errors import SchedulerError, UsageError
+from tunnelkit.lab.kube.pod_security import violations
 from tunnelkit.model import Completed, JobState, ResourceRequest
 from tunnelkit.scheduler.base import PendingCause
 from tunnelkit.scheduler.kube.adapter import Kubernetes
@@ -296,7 +297,7 @@ def test_a_job_waits_for_what_its_first_pending_pod_waits_for() -> None:
     assert adapter.verdict(status) is PendingCause.WAIT
 
 
-def test_a_pod_of_tks_own_is_one_that_restricted_namespaces_take() -> None:
+def test_a_pod_of_tks_own_has_no_privileges_and_what_was_asked_for() -> None:
     adapter = Kubernetes("n", template=PodTemplate("ghcr.io/me/train:12"))
     request = ResourceRequest(gpus=1, cpus=8, mem="64G", time_limit_s=14400)
     command = adapter.submit(request, job_name="tk-My_Proj-1a", body="sh -c 'exec x'", log_dir="")
@@ -320,6 +321,38 @@ def test_a_pod_of_tks_own_is_one_that_restricted_namespaces_take() -> None:
     found = adapter.parse_find(_answer({**pod, "status": {"phase": "Pending"}}), "tk-My_Proj-1a")
     assert [(one.job_id, one.state) for one in found] == [(made, WAITS)]
     assert adapter.cancel(made).argv[0] == "DELETE"
+
+
+def test_a_namespace_that_asks_for_it_gets_a_pod_that_is_not_root() -> None:
+    adapter = Kubernetes("n", template=PodTemplate("ghcr.io/me/train:12"))
+    command = adapter.submit(ResourceRequest(), job_name="tk-p", body="x", log_dir="")
+    pod = json.loads(command.stdin)
+    why = violations(pod)
+    assert why == (
+        'violates PodSecurity "restricted:latest": runAsNonRoot != true '
+        '(pod or container "main" must set securityContext.runAsNonRoot=true)'
+    )
+    said = Completed(403, b"", f'pods "{pod["metadata"]["name"]}" is forbidden: {why}'.encode())
+    again = adapter.amended(command, said)
+    assert again is not None and again.argv == command.argv
+    other = json.loads(again.stdin)
+    assert violations(other) == ""
+    assert other["spec"]["securityContext"].pop("runAsNonRoot") is True and other == pod
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (0, ""),
+        (403, 'pods is forbidden: User "me" cannot create resource "pods"'),
+        (403, "violates PodSecurity: hostPath volumes"),
+        (500, 'violates PodSecurity "restricted:latest": runAsNonRoot != true'),
+    ],
+)
+def test_no_other_answer_changes_the_pod(code: int, why: str) -> None:
+    adapter = Kubernetes("n", template=PodTemplate("ghcr.io/me/train:12"))
+    command = adapter.submit(ResourceRequest(), job_name="tk-p", body="x", log_dir="")
+    assert adapter.amended(command, Completed(code, b"", why.encode())) is None
 
 
 def test_what_a_pod_can_not_be_asked_for() -> None:

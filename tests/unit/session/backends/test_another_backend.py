@@ -161,6 +161,9 @@ class CellScheduler:
             raise SchedulerError("no cell", cause=done.error_text)
         return done.text.strip()
 
+    def amended(self, command: Command, done: Completed) -> Command | None:
+        return None
+
     def query(self, job_ids: Sequence[str]) -> Command:
         return self._here(QUERY)
 
