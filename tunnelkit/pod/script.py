@@ -53,7 +53,7 @@ def places(directory: str, environ: Dict[str, str], mounts: List[str]) -> Iterat
 
 
 def _host() -> str:
-    """The pod's host name; pods of one owner differ at the end of theirs, so none is just cut."""
+    """The pod's host name. Pods of one owner differ at the end of it, so none is just cut."""
     name = socket.gethostname()
     if len(name) <= _HOST_CHARS:
         return name
