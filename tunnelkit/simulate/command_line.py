@@ -96,7 +96,7 @@ class SimulateLine:
 
 
 def read_line(words: Sequence[str]) -> SimulateLine:
-    """Read a command line; options end at SCRIPT or `--`. Raises UsageError.
+    """Read a command line; all options end at SCRIPT or `--`. Raises UsageError.
 
     The script tells whose it is; its options are read in that scheduler's way."""
     by_slurm = _read(words, "slurm")
@@ -133,10 +133,8 @@ def _read(words: Sequence[str], scheduler: str) -> SimulateLine:
         return line
     if not rest:
         raise UsageError("no script is named", hint="tk simulate SCRIPT, or: -- COMMAND")
-    line.path = rest.pop(0)
-    while _take_own(line, rest):
-        pass
-    line.args = rest
+    # Not as in `tk submit`: these options have names that scripts use, too (--time, --in, --json).
+    line.path, *line.args = rest
     return line
 
 

@@ -129,9 +129,10 @@ def line(*words: str) -> SimulateLine:
 
 def test_options_end_at_the_script(tmp_path: Path) -> None:
     path = script(tmp_path)
-    found = line("-p", "gpu", "--mem", "2G", "--for=60s", path, "--json", "x", "--no-check")
-    assert (found.path, found.options, found.args) == (path, ["-p", "gpu"], ["x", "--no-check"])
-    assert found.has("--json") and not found.has("--no-check")
+    its = ["--time", "5", "--in", "data.csv", "--json", "--", "--profile"]
+    found = line("-p", "gpu", "--mem", "2G", "--for=60s", "--json", path, *its)
+    assert (found.path, found.options, found.args) == (path, ["-p", "gpu"], its)
+    assert found.values == {"--mem": "2G", "--for": "60s", "--json": ""}
     assert found.stop_s == 60 and found.wanted().mem == "2G"
     assert found.request(found.wanted()).mem_bytes == 2 * GB
 
