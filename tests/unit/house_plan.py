@@ -136,8 +136,8 @@ FOLDERS = {
     ),
     "link": ("base options", "shared", "openssh paramiko_link kube", "factory"),
     "scheduler": (
-        "sections inspector batch_scripts script_options",
-        "base command_error nodelist",
+        "sections inspector batch_scripts shell_text",
+        "base command_error nodelist script_options",
         "box_section quotas",
         "rooms",
         "job_script detect poller",

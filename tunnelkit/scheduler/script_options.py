@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tunnelkit.scheduler.shell_text import shell_lines
+
 
 @dataclass(frozen=True, slots=True)
 class ScriptRequest:
@@ -115,20 +117,33 @@ class ScriptOptions(Protocol):
 
 def option_lines(script: bytes, mark: bytes) -> tuple[list[str], list[int]]:
     """Return what follows `mark` in the lines before the first command, and the numbers of such
-    lines after it (in the first column only: others are a here-document's, or text)."""
-    before: list[str] = []
-    late: list[int] = []
-    is_head = True
-    for number, line in enumerate(script.split(b"\n"), 1):
-        if is_head and line.strip() and not line.lstrip().startswith(b"#"):
-            is_head = False
-        if not line.startswith(mark) or line[len(mark) : len(mark) + 1].strip():
-            continue
-        if is_head:
-            before.append(line[len(mark) :].decode("utf-8", "replace").strip())
-        else:
-            late.append(number)
-    return before, late
+    lines after it (in the first column only; those in a here-document or a string are text)."""
+    rows = script.split(b"\n")
+    marked = [
+        number
+        for number, row in enumerate(rows, 1)
+        if row.startswith(mark) and not row[len(mark) : len(mark) + 1].strip()
+    ]
+    commands = (number for number, row in enumerate(rows, 1) if _is_command(row))
+    first = next(commands, len(rows) + 1)
+    before = [
+        rows[number - 1][len(mark) :].decode("utf-8", "replace").strip()
+        for number in marked
+        if number < first
+    ]
+    late = {number for number in marked if number > first}
+    if late:
+        late &= {number for number, _ in shell_lines(script.decode("latin-1"))}
+    return before, sorted(late)
+
+
+def is_for_pbs(script: bytes) -> bool:
+    """Return True if the script has lines for PBS, and none for Slurm."""
+    return any(option_lines(script, b"#PBS")) and not any(option_lines(script, b"#SBATCH"))
+
+
+def _is_command(row: bytes) -> bool:
+    return bool(row.strip()) and not row.lstrip().startswith(b"#")
 
 
 def split_words(text: str) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tunnelkit.errors import UsageError
 from tunnelkit.scheduler.factory import script_options
-from tunnelkit.scheduler.script_options import ScriptOptions, ScriptRequest, Wanted
+from tunnelkit.scheduler.script_options import ScriptOptions, ScriptRequest, Wanted, is_for_pbs
 from tunnelkit.scheduler.slurm.duration import parse_duration
 from tunnelkit.simulate.runners.choice import NAMES
 
@@ -103,7 +103,7 @@ def read_line(words: Sequence[str]) -> SimulateLine:
     if by_slurm.words:
         return _checked(by_slurm)
     text = _text(by_slurm.path)
-    if text is None or (b"\n#PBS" in text and b"\n#SBATCH" not in text):
+    if text is None or is_for_pbs(text):
         by_pbs = _read(words, "pbs")
         pbs_text = _text(by_pbs.path) if by_pbs.path else None
         if pbs_text is not None:

@@ -15,6 +15,7 @@ from tunnelkit.keeper.main import Settings
 from tunnelkit.scheduler.base import Command
 from tunnelkit.scheduler.batch_scripts import BatchScripts
 from tunnelkit.scheduler.pbs.batch_scripts import PbsBatchScripts
+from tunnelkit.scheduler.script_options import is_for_pbs
 from tunnelkit.scheduler.slurm.batch_scripts import SlurmBatchScripts
 from tunnelkit.session.job.submission import Submission, stop
 from tunnelkit.session.runtime.control_answers import SubmitAnswer
@@ -83,16 +84,12 @@ def _body(script: UserScript, scripts: BatchScripts, kept: str, python: str) -> 
 
 def preview(script: UserScript, settings: TkSettings) -> bytes:
     """Return what would be sent. Raises UsageError for what sbatch would refuse."""
-    is_pbs = settings.cluster.scheduler in ("pbs", "torque") or _is_for_pbs(script.text)
+    is_pbs = settings.cluster.scheduler in ("pbs", "torque") or is_for_pbs(script.text)
     scripts = PbsBatchScripts() if is_pbs else SlurmBatchScripts()
     scripts.argv(script.options)
     scripts.check_args(script.args)
     kept = f"{settings.cluster.directory}/kept"
     return _body(script, scripts, kept, settings.cluster.python)
-
-
-def _is_for_pbs(script: bytes) -> bool:
-    return b"\n#PBS " in script and b"\n#SBATCH " not in script
 
 
 def margin_s() -> float:

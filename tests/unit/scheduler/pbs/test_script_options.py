@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunnelkit.scheduler.pbs.script_options import PbsScriptOptions
-from tunnelkit.scheduler.script_options import ScriptRequest, Wanted
+from tunnelkit.scheduler.script_options import ScriptRequest, Wanted, is_for_pbs
 
 GB = 1 << 30
 PBS = PbsScriptOptions()
@@ -59,6 +59,15 @@ def test_lines_of_a_script() -> None:
     assert found.outputs == ("out/log",)
     assert PBS.late(script) == [5]
     assert PBS.takes_next("-q") and not PBS.takes_next("-qgpu") and not PBS.takes_next("-I")
+
+
+def test_another_job_s_options_are_text() -> None:
+    body = b"qsub <<EOF\n#PBS -l walltime=60\nEOF\nsbatch <<EOF\n#SBATCH -c 2\nEOF\n"
+    script = b"#!/bin/sh\n#PBS -N name\n" + body
+    assert PBS.words(script) == ["-N", "name"]
+    assert PBS.late(script) == [] and PBS.late(script + b"#PBS -h\n") == [9]
+    assert is_for_pbs(script) and is_for_pbs(b"#!/bin/sh\n:\n#PBS -h\n")
+    assert not is_for_pbs(b"#!/bin/sh\n" + body) and not is_for_pbs(script + b"#SBATCH -c 2\n")
 
 
 def test_a_queue_s_limits() -> None:

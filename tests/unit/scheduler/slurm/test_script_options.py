@@ -44,6 +44,39 @@ def test_options_end_at_the_first_command() -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "sbatch <<EOF\n#!/bin/bash\n#SBATCH -c 2\nEOF",
+        "cat >next.sh <<-'END-OF-JOB'\n#SBATCH -c 2\nit's\n\tEND-OF-JOB",
+        'job="$(sbatch --parsable <<EOF\n#SBATCH --comment="a b"\n#SBATCH -c 2\nEOF\n)"',
+        "cat <<A <<'B'\n#SBATCH -c 2\nA\n#SBATCH -c 2\nB",
+        "printf '#!/bin/sh\n#SBATCH -c 2\n' >next.sh",
+    ],
+)
+def test_another_job_s_options_are_text(text: str) -> None:
+    script = f"#!/bin/bash\n#SBATCH --mem=1G\n# it's the first of two\n{text}\n".encode()
+    assert SLURM.words(script) == ["--mem=1G"]
+    assert SLURM.late(script) == []
+    assert SLURM.late(script + b"#SBATCH -c 8\n") == [script.count(b"\n") + 1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "N=$((1<<k))",
+        "read A <<<EOF",
+        "echo '<<EOF' \\<<",
+        "cat <<NEVER",
+        "echo \\' # <<EOF",
+        "it's",
+    ],
+)
+def test_what_is_no_here_document_hides_nothing(text: str) -> None:
+    script = f"#!/bin/bash\n{text}\n#SBATCH -c 8\nEOF\nk))\n".encode()
+    assert SLURM.late(script) == [3]
+
+
+@pytest.mark.parametrize(
     "words, cpus, memory, gpus",
     [
         ("-c 4 --mem=8G", 4, 8 * GB, 0),
