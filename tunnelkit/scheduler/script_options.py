@@ -16,8 +16,8 @@ class ScriptRequest:
     cpus: on its first node, for the tasks there; cpus_per_task: None if it is not asked for.
     mem_bytes: on that node; None without a limit of its own. array_first: the first index of a job
     array. directory: its working directory, as written; "" for the one of the submission. outputs:
-    its output files, as written. clean: it gets no variables of the submission. unread: options
-    whose value could not be read.
+    its output files, as written. clean: it gets no variables of the submission. in_image: all of it
+    runs in a container's image. unread: options whose value could not be read.
     """
 
     name: str = ""
@@ -35,6 +35,7 @@ class ScriptRequest:
     partition: str = ""
     account: str = ""
     clean: bool = False
+    in_image: bool = False
     unread: tuple[str, ...] = ()
 
 

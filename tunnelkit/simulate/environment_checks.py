@@ -17,6 +17,9 @@ _ROW_OF = {"module": "module", "cd": "cd", "venv": "into", "conda": "into", "pyt
 
 def environment_findings(answer: Fields, needs: ScriptNeeds, directory: str) -> Iterator[Finding]:
     """Yield what the script's steps found. directory: the job's, for short paths."""
+    if needs.unread:
+        text = f"what line {needs.unread} does only the job will know: not all after it was checked"
+        yield Finding("imports", Level.UNKNOWN, text, "", needs.unread)
     if not needs.steps:
         return
     found = answer.inner("steps")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from tunnelkit.simulate.shell_lines import SimpleCommand, is_plain, simple_commands
 
@@ -25,7 +25,26 @@ _CONTAINERS = re.compile(r"(?:apptainer|singularity|docker|podman|shifter|enroot
 _WITH_VALUE = frozenset("WXQ")
 _MODULE_VERBS = frozenset({"load", "add", "use", "purge", "swap", "switch", "unload", "rm", "del"})
 _MOST_STEPS = 100
-_SUBMIT_DIR = re.compile(r"\$\{?(?:SLURM_SUBMIT_DIR|PBS_O_WORKDIR)\b\}?")
+#: Set in a job, so that what follows `:-` does not count.
+_SUBMIT_DIR = re.compile(
+    r"\$(?:(?:SLURM_SUBMIT_DIR|PBS_O_WORKDIR)\b|"
+    r"\{(?:SLURM_SUBMIT_DIR|PBS_O_WORKDIR)(?::?-[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\})"
+)
+#: srun's options of pyxis and Slurm for an image: its files are not the login host's.
+_IMAGE = re.compile(r"--container(?:-image|-name)?(?:=.*)?", re.S)
+#: The steps, and variables of `export`, that hide others once they are not known: all those whose
+#: answers depend on them.
+_PYTHON_ALONE = frozenset({"python"})
+_HIDES = {
+    "cd": frozenset({"cd", "export", "module", "venv", "conda", "python", "program"}),
+    "module": frozenset({"module", "python"}),
+    "MODULEPATH": frozenset({"module", "python"}),
+    "venv": _PYTHON_ALONE,
+    "conda": _PYTHON_ALONE,
+    "PATH": _PYTHON_ALONE,
+    # No environment that is entered later undoes it.
+    "PYTHONPATH": frozenset({"venv", "conda", "python"}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +65,15 @@ class ScriptNeeds:
     """All that a script's text says of its needs.
 
     interpreter: the words of its `#!` line. login: its shell reads a login shell's files. steps:
-    see `Step`. programs: (path, line) of those that it starts by a path."""
+    see `Step`. programs: (path, line) of those that it starts by a path. unread: the line after
+    which steps were left out, since only the job will know what it does; 0 if none were."""
 
     interpreter: tuple[str, ...]
     login: bool
     steps: tuple[Step, ...]
     programs: tuple[tuple[str, int], ...] = ()
     is_python: bool = False
+    unread: int = 0
 
 
 def script_needs(script: bytes) -> ScriptNeeds:
@@ -67,19 +88,53 @@ def script_needs(script: bytes) -> ScriptNeeds:
     if not _SHELLS.fullmatch(name):
         return ScriptNeeds(words, False, ())
     text = script.decode("utf-8", "replace")
-    steps: list[Step] = []
-    programs: list[tuple[str, int]] = []
-    for command in simple_commands(text):
-        found = list(_steps(command))
-        if not _known(found):
-            # From here on the environment is not known any more.
-            break
-        steps += found
-        programs += _programs(command)
+    reader = _Reader()
+    reader.read(simple_commands(text))
     is_login = any(
         re.fullmatch(r"-[a-z]*l[a-z]*|--login", word) for part in words[1:] for word in part.split()
     )
-    return ScriptNeeds(words, is_login, tuple(steps[:_MOST_STEPS]), tuple(programs[:_MOST_STEPS]))
+    steps, programs = tuple(reader.steps[:_MOST_STEPS]), tuple(reader.programs[:_MOST_STEPS])
+    return ScriptNeeds(words, is_login, steps, programs, unread=reader.unread)
+
+
+class _Reader:
+    """Keeps what is known of the needs, up to what only the job will know."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.programs: list[tuple[str, int]] = []
+        self.unread = 0
+        # Kind of step -> the line from which it is not known.
+        self._hidden: dict[str, int] = {}
+
+    def read(self, commands: Iterable[SimpleCommand]) -> None:
+        """Read the commands in order."""
+        for command in commands:
+            if not command.is_sure:
+                # What is set for a command alone has no effect on others.
+                command = replace(command, assigned=())
+            for step in _steps(command):
+                self._take(step, command.is_sure and _is_known(step))
+            if command.is_sure:
+                for program in _programs(command):
+                    if not self._leaves_out("program"):
+                        self.programs.append(program)
+
+    def _take(self, step: Step, is_known: bool) -> None:
+        if not is_known:
+            name = step.words[0] if step.kind == "export" else step.kind
+            for kind in _HIDES.get(name, ()):
+                self._hidden.setdefault(kind, step.line)
+        elif not self._leaves_out(step.kind):
+            self.steps.append(step)
+            if step.kind in ("venv", "conda"):
+                # Its interpreter is its own.
+                self._hidden.pop("python", None)
+
+    def _leaves_out(self, kind: str) -> bool:
+        line = self._hidden.get(kind, 0)
+        self.unread = self.unread or line
+        return bool(line)
 
 
 def command_needs(words: Sequence[str]) -> ScriptNeeds:
@@ -97,12 +152,11 @@ def _interpreter_name(words: Sequence[str]) -> str:
     return os.path.basename(named)
 
 
-def _known(steps: Sequence[Step]) -> bool:
+def _is_known(step: Step) -> bool:
     """Return True if the words that decide about the environment are known."""
-    return all(
-        is_plain(_without_environ(word)) for step in steps if step.kind != "python"
-        for word in (step.words[:0] if step.kind == "export" else step.words)
-    )  # fmt: skip
+    if step.kind in ("python", "export"):
+        return True
+    return all(is_plain(_without_environ(word)) for word in step.words)
 
 
 def _without_environ(word: str) -> str:
@@ -155,7 +209,10 @@ def _module_steps(words: Sequence[str], line: int) -> Iterator[Step]:
 
 def _python_steps(words: Sequence[str], line: int) -> Iterator[Step]:
     rest = _unwrapped(words)
+    before = words[: len(words) - len(rest)]
     if not rest or any(_CONTAINERS.fullmatch(os.path.basename(word)) for word in words):
+        return
+    if any(_IMAGE.fullmatch(word) for word in before):
         return
     name = os.path.basename(rest[0])
     if name in _LAUNCHERS:

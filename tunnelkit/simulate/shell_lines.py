@@ -7,70 +7,94 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tunnelkit.scheduler.shell_text import shell_lines
+
 _MOST_LINES = 20_000
-_HERE = re.compile(r"<<(-?)\s*(\\?)(['\"]?)([A-Za-z_][A-Za-z0-9_]*)\3")
 _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.S)
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 _FUNCTION = re.compile(r"\s*(?:function\s+[\w:.-]+|[\w:.-]+\s*\(\s*\))\s*(?:\(\s*\))?\s*\{?\s*$")
-#: What ends a simple command; `||` makes the next one a remedy, which may never run.
-_ENDS = frozenset({";", "&", "&&", "|", "|&", "(", ")", ";;"})
+#: What ends a simple command, in a pipeline or a list.
+_ENDS = frozenset({";", "&", "&&", "||", "|", "|&", "(", ")", ";;"})
 _REDIRECTS = frozenset({">", ">>", "<", "<<<", ">&", "<&", "&>", "&>>", ">|", "<<"})
+_OPERATOR = re.compile(r"\(\)|&>>|<<<|&>|&&|\|\||\|&|;;|>>|<<|>&|<&|>\||[();<>|&]")
+#: A script does not plan for their failure: what follows them after `&&` runs in any case.
+_PREPARE = frozenset(
+    re.split(
+        " ",
+        ". : cd conda date declare echo eval export hostname mamba micromamba mkdir ml module "
+        "printf pushd pwd readonly set shopt source true ulimit umask unset",
+    )
+)
+#: Output that only the shell will know; the innermost first.
+_UNKNOWN = re.compile(r"\$\(\((?:[^()]|\([^()]*\))*\)\)|[$<>]\([^()]*\)|`[^`]*`")
+_MOST_NESTED = 8
 _OPENS, _CLOSES = frozenset({"if", "case"}), frozenset({"fi", "esac"})
 _KEYWORDS = frozenset(
-    {"then", "do", "else", "elif", "while", "until", "!", "{", "}", "done", "time"}
+    {"if", "then", "else", "elif", "fi", "while", "until", "do", "done", "{", "}", "!", "time"}
 )
 
 
 @dataclass(frozen=True, slots=True)
 class SimpleCommand:
-    """One command. assigned: the variables set for it alone. line: from 1."""
+    """One command. assigned: the variables set for it alone. line: from 1.
+
+    is_sure: it runs in any case: not only under a condition, nor in a function or a subshell."""
 
     words: tuple[str, ...]
     line: int
     assigned: tuple[tuple[str, str], ...] = ()
+    is_sure: bool = True
 
 
 def simple_commands(text: str) -> Iterator[SimpleCommand]:
-    """Yield the commands that run in any case: not those in an `if`, a `case` or a function.
+    """Yield the commands.
 
     Variables that the script itself has set to plain text are put in their places; a word that
     holds anything else keeps its `$`."""
     known: dict[str, str] = {}
     depth = 0
-    for number, line in _lines(text):
+    goes_on = True
+    for number, line in shell_lines("\n".join(text.split("\n")[:_MOST_LINES])):
         tokens = _tokens(line)
         if tokens is None:
             continue
-        in_function = _FUNCTION.match(line) is not None
-        if in_function:
+        if _FUNCTION.match(line) is not None:
             depth += 1
-        for words, sure in _split(tokens):
-            opened = words[0] in _OPENS if words else False
+        commands, goes_on = _split(tokens, goes_on)
+        for words, is_sure in commands:
+            opened = words[0] in _OPENS
             if opened:
                 depth += 1
-            if (words and words[0] in _CLOSES) or (words == ["}"] and depth):
+            if words[0] in _CLOSES or (words == ["}"] and depth):
                 depth -= 1
-            if depth or not sure or opened:
-                continue
-            rest = list(words)
-            while rest and rest[0] in _KEYWORDS:
-                del rest[0]
-            yield from _command(rest, number, known)
+            yield from _command(_bare(words), number, known, is_sure and not depth)
 
 
-def _command(rest: list[str], number: int, known: dict[str, str]) -> Iterator[SimpleCommand]:
+def _bare(words: list[str]) -> list[str]:
+    """Return the command without the keywords before it."""
+    at = next((at for at, word in enumerate(words) if word not in _KEYWORDS), len(words))
+    return words[at:]
+
+
+def _command(
+    rest: list[str], number: int, known: dict[str, str], is_sure: bool
+) -> Iterator[SimpleCommand]:
     words = [_put(word, known) for word in rest]
     assigned: list[tuple[str, str]] = []
     while words and (match := _ASSIGNED.fullmatch(words[0])):
         assigned.append((match[1], match[2]))
         del words[0]
     if words:
-        yield SimpleCommand(tuple(words), number, tuple(assigned))
+        yield SimpleCommand(tuple(words), number, tuple(assigned), is_sure)
         if words[0] in ("export", "declare", "readonly", "local"):
             assigned += [(one[1], one[2]) for w in words[1:] if (one := _ASSIGNED.fullmatch(w))]
         else:
             return
-    known.update((name, value) for name, value in assigned if "`" not in value)
+    for name, value in assigned:
+        if is_sure and "`" not in value:
+            known[name] = value
+        else:
+            known.pop(name, None)
 
 
 def is_plain(word: str) -> bool:
@@ -85,62 +109,61 @@ def _put(word: str, known: dict[str, str]) -> str:
     return _VARIABLE.sub(value, word)[:4096]
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield lines with their numbers: continued ones as one, without here-documents."""
-    rows = text.split("\n")[:_MOST_LINES]
-    at = 0
-    while at < len(rows):
-        number, line = at + 1, rows[at]
-        at += 1
-        while line.endswith("\\") and at < len(rows):
-            line = line[:-1] + " " + rows[at]
-            at += 1
-        yield number, line
-        for match in _HERE.finditer(line):
-            while at < len(rows) and rows[at].strip() != match[4]:
-                at += 1
-            at += 1
-
-
 def _tokens(line: str) -> list[str] | None:
     """Return the words and operators; None for what is no whole command in this line."""
+    for _ in range(_MOST_NESTED):
+        line, found = _UNKNOWN.subn("$_", line)
+        if not found:
+            break
     if "`" in line or "$(" in line or "<(" in line:
-        # Its output is not known, nor always where it ends.
-        line = re.sub(r"\$\([^()]*\)|`[^`]*`", "$_", line)
-        if "`" in line or "$(" in line or "<(" in line:
-            return None
+        return None
     try:
         reader = shlex.shlex(line, posix=True, punctuation_chars="();<>|&")
         reader.whitespace_split = True
         reader.commenters = ""
-        return _uncommented(list(reader), line)
+        return [one for part in reader for one in _operators(part)]
     except ValueError:
         return None
 
 
-def _uncommented(tokens: list[str], line: str) -> list[str]:
-    if "#" not in line:
-        return tokens
-    return tokens[: next((at for at, one in enumerate(tokens) if one.startswith("#")), None)]
+def _operators(part: str) -> list[str]:
+    """Return the operators that stand in one word, as in `);`; else the word."""
+    return _OPERATOR.findall(part) if part and set(part) <= set("();<>|&") else [part]
 
 
-def _split(parts: list[str]) -> Iterator[tuple[list[str], bool]]:
-    """Yield simple commands without their redirections, and whether they run in any case."""
+def _split(parts: list[str], is_sure: bool) -> tuple[list[tuple[list[str], bool]], bool]:
+    """Return simple commands without their redirections, and whether they run in any case.
+
+    is_sure: of the first one; returned, too: of the first one in the next line, after `&&`."""
+    found: list[tuple[list[str], bool]] = []
     words: list[str] = []
-    sure = True
+    nested = 0
     skip = False
-    for part in [*parts, ";"]:
+    for part in [*parts, *([";"] if parts and parts[-1] not in _ENDS else [])]:
         if skip:
             skip = False
         elif part in _REDIRECTS:
             skip = True
             if words and words[-1].isdigit():
                 del words[-1]
-        elif part in _ENDS or part == "||":
+        elif part in _ENDS:
             if words:
-                yield words, sure
-            words, sure = [], part != "||"
-        elif set(part) <= set("();<>|&"):
-            sure = False
+                found.append((words, is_sure and not nested))
+            is_sure = _is_next_sure(part, words, is_sure)
+            nested = max(0, nested + (part == "(") - (part == ")"))
+            words = []
+        elif part == "()":
+            is_sure = False
         else:
             words.append(part)
+    return found, is_sure
+
+
+def _is_next_sure(end: str, words: list[str], is_sure: bool) -> bool:
+    """Return True if what follows `end` runs in any case."""
+    if end == "||":
+        return False
+    if end != "&&":
+        return is_sure or end not in ("|", "|&", "(", ")")
+    bare = [word for word in _bare(words) if not _ASSIGNED.fullmatch(word)]
+    return is_sure and (not bare or bare[0] in _PREPARE)

@@ -102,6 +102,14 @@ def test_what_the_cluster_lacks() -> None:
     )
 
 
+def test_what_was_left_out_is_said() -> None:
+    script = SCRIPT.replace(b"source v", b"cd $TMPDIR\nsource v")
+    unknown = [one for one in cluster_findings(WELL, asked(script)) if one.level is Level.UNKNOWN]
+    assert [(one.check, one.text) for one in unknown] == [
+        ("imports", "what line 4 does only the job will know: not all after it was checked")
+    ]
+
+
 def steps(*rows: dict[str, Any]) -> dict[str, object]:
     return {"rows": list(rows)}
 

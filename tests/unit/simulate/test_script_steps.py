@@ -42,6 +42,9 @@ def test_the_usual_script() -> None:
     assert found.interpreter == ("/bin/bash",)
 
 
+PYTHON = [("python", "python", "file", "a.py")]
+
+
 @pytest.mark.parametrize(
     "text, found",
     [
@@ -70,6 +73,26 @@ def test_the_usual_script() -> None:
         ("python $(which a).py", []),
         ("echo python a.py", []),
         ("python \"$1\"", []),
+        # Strings and here-documents are no commands of the script's.
+        ('apptainer exec i.sif bash -c "\nsource /v/bin/activate\npython a.py\n"', []),
+        ("ssh other '\nmodule load x\npython a.py'", []),
+        ("cat >x <<'END-OF-DOC'\ncd /\npython b.py\nEND-OF-DOC\npython a.py", PYTHON),
+        ('read A <<<"one"\nN=$((1<<k))\npython a.py  # don\'t', PYTHON),
+        # An image has its own Python.
+        ("srun --container-image=nvcr.io#x:1 python a.py", []),
+        ("srun -n 1 --container-name x python a.py", []),
+        ("srun python a.py --container-image=x", PYTHON),
+        # A job has these.
+        ("cd ${SLURM_SUBMIT_DIR:-.}\npython a.py", PYTHON),
+        ("cd ${PBS_O_WORKDIR:-${SLURM_SUBMIT_DIR}}\npython a.py", PYTHON),
+        ("cd ${SLURM_SUBMIT_DIR-$HOME}/b\npython a.py", [("cd", "./b"), *PYTHON]),
+        # After && behind what may well fail; not behind what prepares the rest.
+        ("[ -f x ] && python a.py", []),
+        ("grep -q x y | z && python a.py", []),
+        ("[ -f x ] &&\n  # why\n  python a.py\npython a.py", PYTHON),
+        ("cd b && A=1 && mkdir -p c && python a.py", [("cd", "b"), *PYTHON]),
+        ("module load x && conda activate t && python a.py",
+         [("module", "load", "x"), ("conda", "t"), *PYTHON]),
         # After a place that is not known nothing is.
         ("cd $TMPDIR\npython a.py", []),
         ("module load $M\npython a.py", []),
@@ -78,6 +101,34 @@ def test_the_usual_script() -> None:
 )  # fmt: skip
 def test_commands(text: str, found: list[tuple[str, ...]]) -> None:
     assert steps(text) == found
+
+
+@pytest.mark.parametrize(
+    "text, found, unread",
+    [
+        # Which environment the program gets is not known: its imports are not looked for.
+        ("[ -f venv/bin/activate ] && source venv/bin/activate\npython a.py", [], 2),
+        ("if [ -f v ]; then\n  source v/bin/activate\nfi\npython a.py", [], 3),
+        ("command -v module && module load x\npython a.py", [], 2),
+        ("test y &&\n  conda activate x\nmodule load y\npython a.py",
+         [("module", "load", "y")], 3),
+        ("f() {\n  export PYTHONPATH=x\n}\npython a.py", [], 3),
+        ("(cd x; make); python a.py", [], 2),
+        ('cd "$(dirname "$(readlink -f "$0")")"\n./a.sh', [], 2),
+        ("V=a\n[ -d b ] && V=b\nsource $V/bin/activate\npython a.py", [], 4),
+        # One that is entered in any case has its own interpreter.
+        ("type module && module load x\nconda activate t\npython a.py",
+         [("conda", "t"), *PYTHON], 0),
+        ("module load $M\nmodule load y\nconda activate t", [("conda", "t")], 2),
+        # Nothing is left out.
+        ("python a.py\ncd $TMPDIR", PYTHON, 0),
+        ("if x; then PYTHONPATH=y python b.py; fi\npython a.py", PYTHON, 0),
+    ],
+)  # fmt: skip
+def test_what_only_the_job_will_know(text: str, found: list[tuple[str, ...]], unread: int) -> None:
+    read = needs(text)
+    assert [(one.kind, *one.words) for one in read.steps] == found
+    assert (read.unread, read.programs) == (unread, ())
 
 
 def test_interpreters() -> None:

@@ -31,6 +31,8 @@ _SIZE = re.compile(r"([0-9]{1,15})([KMGTP]?)B?", re.IGNORECASE)
 _POWERS = {"K": 10, "": 20, "M": 20, "G": 30, "T": 40, "P": 50}
 _COUNT = re.compile(r"[0-9]{1,9}")
 _GPU = re.compile(r"(?:gres/)?gpu(?:[:=]([A-Za-z][\w.-]*))?(?:[:=]([0-9]{1,6}))?")
+#: Slurm's own option for an image, and pyxis's.
+_IMAGES = frozenset({"container", "container-image", "container-name"})
 #: An ssh command line has room for it, and no header is longer.
 _MOST_HEADER = 64 * 1024
 
@@ -184,6 +186,7 @@ class _Request:
             partition=self._options.get("partition", "").partition(",")[0],
             account=self._options.get("account", ""),
             clean=export.upper() in ("NONE", "NIL"),
+            in_image=not _IMAGES.isdisjoint(self._options),
             unread=tuple(self._unread),
         )
 

@@ -112,8 +112,13 @@ def _options(host: CheckHost) -> ScriptOptions | None:
 
 def _asked(what: ToCheck, options: ScriptOptions | None) -> Asked:
     is_command = bool(what.words)
-    needs = command_needs(what.words) if is_command else script_needs(what.text)
-    return Asked(options, _job(what, options), needs, is_command)
+    job = _job(what, options)
+    if job.in_image:
+        # The login host has none of its files.
+        needs = ScriptNeeds((), False, ())
+    else:
+        needs = command_needs(what.words) if is_command else script_needs(what.text)
+    return Asked(options, job, needs, is_command)
 
 
 def _job(what: ToCheck, options: ScriptOptions | None) -> ScriptRequest:

@@ -86,6 +86,16 @@ async def test_slurm_is_asked_with_the_head_and_the_options(far: Far) -> None:
     assert not (far.home / "ran").exists()
 
 
+async def test_an_image_s_files_are_not_looked_for(far: Far) -> None:
+    slurm = Slurm(bin_dirs=far.program("sbatch", "#!/bin/sh\n"))
+    body = b"#!/gone/bash\n%sgone/run.sh\npython3 gone.py\n"
+    image = ToCheck("a.sh", body % b"#SBATCH --container-image=a#b:1\n", [], far.home)
+    assert texts(await far.check(slurm, image)) == []
+    assert len(texts(await far.check(slurm, ToCheck("a.sh", body % b"", [], far.home)))) == 2
+    named = ToCheck("python3", b"", ["--container-name=a"], far.home, ("python3", "gone.py"))
+    assert texts(await far.check(slurm, named)) == []
+
+
 async def test_pbs_is_asked_for_its_queues_limits(far: Far) -> None:
     pbs = PBS(bin_dirs=far.program("qstat", QSTAT))
     text = b"#!/bin/sh\n#PBS -l walltime=2:00:00 -o gone/log\npython3 prog.py\n"
