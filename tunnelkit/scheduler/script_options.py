@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tunnelkit.scheduler.shell_text import shell_lines
@@ -49,6 +49,7 @@ class Wanted:
     partition: str | None = None
     account: str | None = None
     qos: str | None = None
+    gpus: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,15 @@ def is_for_pbs(script: bytes) -> bool:
 
 def _is_command(row: bytes) -> bool:
     return bool(row.strip()) and not row.lstrip().startswith(b"#")
+
+
+def with_default(options: ScriptOptions, default: Wanted, given: Sequence[str]) -> list[str]:
+    """Return the words before which `default` asks: of two values the last counts."""
+    others = options.asking(replace(default, mem=None))
+    # Slurm refuses --mem beside --mem-per-cpu.
+    if options.request([*others, *given]).mem_bytes is not None:
+        return [*others, *given]
+    return [*options.asking(default), *given]
 
 
 def split_words(text: str) -> list[str]:

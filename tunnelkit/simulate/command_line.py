@@ -9,7 +9,13 @@ from pathlib import Path
 
 from tunnelkit.errors import UsageError
 from tunnelkit.scheduler.factory import script_options
-from tunnelkit.scheduler.script_options import ScriptOptions, ScriptRequest, Wanted, is_for_pbs
+from tunnelkit.scheduler.script_options import (
+    ScriptOptions,
+    ScriptRequest,
+    Wanted,
+    is_for_pbs,
+    with_default,
+)
 from tunnelkit.scheduler.slurm.duration import parse_duration
 from tunnelkit.simulate.runners.choice import NAMES
 
@@ -88,11 +94,11 @@ class SimulateLine:
         assert found is not None, "read_line names a known one"
         return found
 
-    def request(self, more: Wanted) -> ScriptRequest:
-        """Return the job: what the script, the options and `more` ask for."""
+    def request(self, default: Wanted | None = None) -> ScriptRequest:
+        """Return the job: what the script and the options ask for, and else `default`."""
         dialect = self.dialect()
-        words = [*dialect.words(self.text), *self.options, *dialect.asking(more)]
-        return dialect.request(words)
+        words = [*dialect.words(self.text), *self.options, *dialect.asking(self.wanted())]
+        return dialect.request(with_default(dialect, default or Wanted(), words))
 
 
 def read_line(words: Sequence[str]) -> SimulateLine:

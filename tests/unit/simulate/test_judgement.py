@@ -9,7 +9,7 @@ import pytest
 from tunnelkit.diagnosis.codes.registry import CODES
 from tunnelkit.diagnosis.verdict import Certainty
 from tunnelkit.errors import UsageError
-from tunnelkit.scheduler.script_options import ScriptRequest
+from tunnelkit.scheduler.script_options import ScriptRequest, Wanted
 from tunnelkit.scheduler.slurm.script_options import SlurmScriptOptions
 from tunnelkit.simulate.command_line import SimulateLine, read_line
 from tunnelkit.simulate.judgement import judge_run
@@ -134,21 +134,27 @@ def test_options_end_at_the_script(tmp_path: Path) -> None:
     assert (found.path, found.options, found.args) == (path, ["-p", "gpu"], its)
     assert found.values == {"--mem": "2G", "--for": "60s", "--json": ""}
     assert found.stop_s == 60 and found.wanted().mem == "2G"
-    assert found.request(found.wanted()).mem_bytes == 2 * GB
+    assert found.request().mem_bytes == 2 * GB
 
 
 def test_a_command_follows_two_dashes() -> None:
     found = line("--cpus", "2", "--time", "90s", "--", "python", "a b.py", "--json")
     assert (found.words, found.name) == (["python", "a b.py", "--json"], "python")
-    request = found.request(found.wanted())
+    request = found.request()
     assert (request.cpus, request.time_s) == (2, 90)
+    # [allocation] counts where the line says nothing.
+    default = Wanted("8G", 4, 60, gpus=1)
+    request = found.request(default)
+    assert (request.mem_bytes, request.cpus, request.time_s, request.gpus) == (8 * GB, 2, 90, 1)
+    other = line("-c", "3", "--mem-per-cpu=1G", "--", "python").request(default)
+    assert (other.mem_bytes, other.cpus, other.time_s) == (3 * GB, 3, 60)
 
 
 def test_a_script_of_pbs_is_read_as_one(tmp_path: Path) -> None:
     path = script(tmp_path, "#!/bin/sh\n#PBS -l select=1:ncpus=3\n")
     found = line("-l", "walltime=1:00", path, "x")
     assert (found.scheduler, found.options, found.args) == ("pbs", ["-l", "walltime=1:00"], ["x"])
-    assert found.request(found.wanted()).cpus == 3
+    assert found.request().cpus == 3
     assert line(path).scheduler == "pbs"
 
 

@@ -86,6 +86,9 @@ class PbsScriptOptions(LoginPrograms):
             found += ["-l", f"mem={wanted.mem.lower()}{unit}b"]
         if wanted.cpus is not None:
             found += ["-l", f"ncpus={wanted.cpus}"]
+        # Where a site counts no GPUs, even 0 of them would be refused.
+        if wanted.gpus:
+            found += ["-l", f"ngpus={wanted.gpus}"]
         if wanted.time_s is not None:
             found += ["-l", f"walltime={format_seconds(wanted.time_s)}"]
         for option, value in (("-q", wanted.partition), ("-A", wanted.account)):

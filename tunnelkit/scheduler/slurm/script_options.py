@@ -63,7 +63,7 @@ class SlurmScriptOptions(LoginPrograms):
     def asking(self, wanted: Wanted) -> list[str]:
         """See `ScriptOptions.asking`."""
         values = (
-            ("mem", wanted.mem), ("cpus-per-task", wanted.cpus),
+            ("mem", wanted.mem), ("cpus-per-task", wanted.cpus), ("gpus", wanted.gpus),
             ("time", None if wanted.time_s is None else format_duration(wanted.time_s)),
             ("partition", wanted.partition), ("account", wanted.account), ("qos", wanted.qos),
         )  # fmt: skip

@@ -15,7 +15,13 @@ from tunnelkit.errors import SchedulerError
 from tunnelkit.model import Completed
 from tunnelkit.scheduler.base import Command, Scheduler
 from tunnelkit.scheduler.factory import script_options
-from tunnelkit.scheduler.script_options import DryRun, ScriptOptions, ScriptRequest, Wanted
+from tunnelkit.scheduler.script_options import (
+    DryRun,
+    ScriptOptions,
+    ScriptRequest,
+    Wanted,
+    with_default,
+)
 from tunnelkit.session.agent.find_python import running
 from tunnelkit.session.submit.send import mirrored_dir
 from tunnelkit.simulate.cluster_checks import Asked, cluster_findings
@@ -97,12 +103,19 @@ async def check(host: CheckHost, what: ToCheck) -> CheckAnswer:
 
 def _complete(what: ToCheck, options: ScriptOptions, settings: Settings) -> ToCheck:
     """Return it with all options in the scheduler's words, and a script for a command."""
-    wanted, text = what.wanted, what.text
-    if what.words:
-        ask = settings.allocation
-        wanted = replace(wanted, partition=ask.partition, account=ask.account, qos=ask.qos)
-        text = b"#!/bin/sh\n"
-    return replace(what, text=text, options=[*what.options, *options.asking(wanted)])
+    given = [*what.options, *options.asking(what.wanted)]
+    if not what.words:
+        return replace(what, options=given)
+    given = with_default(options, as_for_up(settings), given)
+    return replace(what, text=b"#!/bin/sh\n", options=given)
+
+
+def as_for_up(settings: Settings) -> Wanted:
+    """Return what `tk up` would ask for: a command's job, where its line says no more."""
+    ask = settings.allocation
+    return Wanted(
+        ask.mem, ask.cpus, ask.time_limit_s, ask.partition, ask.account, ask.qos, ask.gpus
+    )
 
 
 def _options(host: CheckHost) -> ScriptOptions | None:

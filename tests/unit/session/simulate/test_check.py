@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,42 @@ async def test_slurm_is_asked_with_the_head_and_the_options(far: Far) -> None:
     assert asked == ("--test-only -p gpu --mem=2G --time=00:01:30\n#!/bin/sh\n#SBATCH -c 64\n:\n")
     assert texts(answer) == ["sbatch refuses it: Requested node configuration is not available"]
     assert not (far.home / "ran").exists()
+
+
+ALLOCATION = """[cluster]
+login = "login"
+[allocation]
+mem = "8G"
+cpus = 4
+gpus = 1
+time = "2:00:00"
+partition = "gpu"
+"""
+
+
+async def test_a_command_is_asked_for_as_by_tk_up(far: Far) -> None:
+    """What its line says counts before [allocation]."""
+    (far.home / "tunnelkit.toml").write_text(ALLOCATION)
+    slurm = Slurm(bin_dirs=far.program("sbatch", SBATCH))
+    what = ToCheck("true", b"", ["-p", "cpu"], far.home, ("true",), Wanted(None, 2))
+    await far.check(slurm, what)
+    assert (far.home / "asked").read_text().partition("\n")[0] == (
+        "--test-only --mem=8G --cpus-per-task=4 --gpus=1 --time=02:00:00 --partition=gpu "
+        "-p cpu --cpus-per-task=2"
+    )
+    # Slurm takes one way to ask for memory.
+    await far.check(slurm, replace(what, options=["--mem-per-cpu=1G"]))
+    asked = (far.home / "asked").read_text()
+    assert "--mem=8G" not in asked and "--mem-per-cpu=1G" in asked
+    # A script says itself what it asks for.
+    await far.check(slurm, ToCheck("a.sh", b"#!/bin/sh\n", [], far.home))
+    assert (far.home / "asked").read_text().partition("\n")[0] == "--test-only"
+    pbs = PBS(bin_dirs=far.program("qstat", QSTAT))
+    assert texts(await far.check(pbs, ToCheck("true", b"", [], far.home, ("true",)))) == [
+        "there is no queue gpu: there are workq"
+    ]
+    limit = await far.check(pbs, ToCheck("true", b"", ["-q", "workq"], far.home, ("true",)))
+    assert texts(limit) == ["walltime 2:00:00: queue workq takes at most 1:00:00"]
 
 
 async def test_an_image_s_files_are_not_looked_for(far: Far) -> None:

@@ -19,7 +19,7 @@ from tunnelkit.diagnosis.ended.words import clock, span
 from tunnelkit.diagnosis.sizes import size
 from tunnelkit.diagnosis.verdict import Verdict
 from tunnelkit.diagnosis.verdict_json import VerdictInfo, verdict_info
-from tunnelkit.scheduler.script_options import ScriptRequest, Wanted
+from tunnelkit.scheduler.script_options import ScriptRequest
 from tunnelkit.simulate.command_line import SimulateLine
 from tunnelkit.simulate.judgement import judge_run
 from tunnelkit.simulate.plan import Plan, environment, make_plan, marked, this_computer
@@ -138,17 +138,13 @@ def _info(
 
 def _job(line: SimulateLine) -> ScriptRequest:
     """Return the job; of a command that says nothing, what `[allocation]` would ask for."""
-    wanted = line.wanted()
+    default = None
     if line.words and not line.has("--no-check"):
         from tunnelkit.cli.terminal.context import settings
+        from tunnelkit.session.simulate.check import as_for_up
 
-        ask = settings(profile=line.values.get("--profile")).allocation
-        wanted = Wanted(
-            wanted.mem if wanted.mem is not None else ask.mem,
-            wanted.cpus if wanted.cpus is not None else ask.cpus,
-            wanted.time_s if wanted.time_s is not None else ask.time_limit_s,
-        )
-    request = line.request(wanted)
+        default = as_for_up(settings(profile=line.values.get("--profile")))
+    request = line.request(default)
     return request if request.name else replace(request, name=line.name)
 
 
