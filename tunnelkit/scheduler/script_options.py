@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -17,7 +17,8 @@ class ScriptRequest:
     mem_bytes: on that node; None without a limit of its own. array_first: the first index of a job
     array. directory: its working directory, as written; "" for the one of the submission. outputs:
     its output files, as written. clean: it gets no variables of the submission. in_image: all of it
-    runs in a container's image. unread: options whose value could not be read.
+    runs in a container's image. slots: the rows of its node file for that node (PBS). by_options:
+    variables that it has since its options say so. unread: options whose value could not be read.
     """
 
     name: str = ""
@@ -36,6 +37,8 @@ class ScriptRequest:
     account: str = ""
     clean: bool = False
     in_image: bool = False
+    slots: int = 1
+    by_options: tuple[tuple[str, str], ...] = ()
     unread: tuple[str, ...] = ()
 
 
@@ -112,8 +115,12 @@ class ScriptOptions(Protocol):
         """Return why the scheduler would not take it; None if it did not answer."""
         ...
 
-    def variables(self, request: ScriptRequest, host: str, directory: str) -> dict[str, str]:
-        """Return the variables that a job of this request has, on one node `host`."""
+    def variables(
+        self, request: ScriptRequest, host: str, directory: str, here: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Return the variables that a job of this request has, on one node `host`.
+
+        here: those of the submission."""
         ...
 
 

@@ -70,7 +70,7 @@ def environment(
         for name, value in here.items()
         if not name.startswith(_NOT_A_JOBS) and (not request.clean or name in _CLEAN)
     }
-    kept |= options.variables(request, computer.name, directory)
+    kept |= options.variables(request, computer.name, directory, here)
     kept["TK_SIMULATE"] = "1"
     if request.gpus and computer.gpus:
         kept.setdefault("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(request.gpus))))

@@ -24,6 +24,8 @@ from tunnelkit.scheduler.script_options import (
 
 #: qsub's options with a value; the others are flags. Torque has some more than PBS.
 _WITH_VALUE = frozenset("aAbcCdDeFgIJjklLmMNopPqrStTuvWw") - frozenset("I")
+#: Variables of the submission that a job has with PBS_O_ before them.
+_SUBMISSION = ("HOME", "LANG", "LOGNAME", "MAIL", "PATH", "SHELL", "TZ")
 # $1 the directory of qstat, or "". A server may answer only one of the two.
 _ASK = r"""
 PATH=$PATH${1:+:$1}
@@ -117,7 +119,9 @@ class PbsScriptOptions(LoginPrograms):
             return [Refusal(f"there is no queue {name}: there are {there}", "-q QUEUE")]
         return list(_refused(name, queue, request))
 
-    def variables(self, request: ScriptRequest, host: str, directory: str) -> dict[str, str]:
+    def variables(
+        self, request: ScriptRequest, host: str, directory: str, here: Mapping[str, str]
+    ) -> dict[str, str]:
         """See `ScriptOptions.variables`. PBS_NODEFILE is the run's own file."""
         found = {
             "PBS_JOBID": "0.simulate", "PBS_JOBNAME": request.name,
@@ -125,12 +129,19 @@ class PbsScriptOptions(LoginPrograms):
             "PBS_O_QUEUE": request.partition, "PBS_QUEUE": request.partition or "simulate",
             "PBS_NODENUM": "0", "PBS_TASKNUM": "1", "NCPUS": str(request.cpus),
             "PBS_NP": str(request.cpus), "PBS_NUM_PPN": str(request.cpus), "PBS_NUM_NODES": "1",
-            "OMP_NUM_THREADS": str(request.cpus),
+            "OMP_NUM_THREADS": str(request.cpus), "PBS_O_SYSTEM": "Linux",
+            "PBS_JOBDIR": here.get("HOME", directory),
         }  # fmt: skip
+        found |= {f"PBS_O_{name}": here[name] for name in _SUBMISSION if name in here}
+        if request.time_s is not None:
+            found["PBS_WALLTIME"] = str(request.time_s)  # Torque's
         if request.array_first is not None:
             first = str(request.array_first)
-            found |= {"PBS_ARRAY_INDEX": first, "PBS_ARRAYID": first}
-        return found
+            found |= {
+                "PBS_ARRAY_INDEX": first, "PBS_ARRAYID": first, "PBS_ARRAY_ID": "0[].simulate",
+                "PBS_JOBID": f"0[{first}].simulate",
+            }  # fmt: skip
+        return found | dict(request.by_options)
 
 
 class TorqueScriptOptions(PbsScriptOptions):
@@ -149,7 +160,8 @@ def _resources(text: str) -> Iterator[tuple[str, str]]:
 
 def _request(options: Mapping[str, str], resources: Mapping[str, str]) -> ScriptRequest:
     select = resources.get("select") or resources.get("nodes") or ""
-    nodes, need, _ = need_of(chunks_of(select), resources.get("place", ""))
+    chunks = chunks_of(select)
+    nodes, need, _ = need_of(chunks, resources.get("place", ""))
     memory = size_bytes(resources.get("mem", "")) or need.mem_bytes
     unread = [
         f"-l {name}={resources[name]}"
@@ -158,6 +170,7 @@ def _request(options: Mapping[str, str], resources: Mapping[str, str]) -> Script
     ]
     array = re.match(r"[0-9]{1,9}", options.get("J") or options.get("t") or "")
     cpus = count_of(resources.get("ncpus", "")) or need.cpus
+    threads = chunks[0].resources.get("ompthreads", "")
     gpus = sum(one.count for one in need.gpus) or count_of(resources.get("ngpus", "")) or 0
     return ScriptRequest(
         name=options.get("N", ""),
@@ -173,6 +186,8 @@ def _request(options: Mapping[str, str], resources: Mapping[str, str]) -> Script
         outputs=tuple(path.rpartition(":")[2] for name in "oe" if (path := options.get(name, ""))),
         partition=options.get("q", ""),
         account=options.get("A", ""),
+        slots=max(1, chunks[0].number("mpiprocs" if "select" in resources else "ncpus")),
+        by_options=(("OMP_NUM_THREADS", threads),) if count_of(threads) else (),
         unread=tuple(unread),
     )
 

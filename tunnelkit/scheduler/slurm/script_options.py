@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tunnelkit.model import Completed
 from tunnelkit.scheduler.base import LoginPrograms
@@ -26,6 +26,17 @@ from tunnelkit.scheduler.slurm.submit import is_transient, slurm_words
 _LONG = {
     "A": "account", "a": "array", "c": "cpus-per-task", "D": "chdir", "e": "error", "G": "gpus",
     "J": "job-name", "N": "nodes", "n": "ntasks", "o": "output", "p": "partition", "t": "time",
+    "m": "distribution", "O": "overcommit", "q": "qos",
+}  # fmt: skip
+#: Options whose value a job has in a variable, and only a job that has asked for it.
+_VARIABLES = {
+    "cpus-per-gpu": "SLURM_CPUS_PER_GPU", "distribution": "SLURM_DISTRIBUTION",
+    "gpus": "SLURM_GPUS", "gpus-per-node": "SLURM_GPUS_PER_NODE",
+    "gpus-per-socket": "SLURM_GPUS_PER_SOCKET", "gpus-per-task": "SLURM_GPUS_PER_TASK",
+    "ntasks-per-core": "SLURM_NTASKS_PER_CORE", "ntasks-per-gpu": "SLURM_NTASKS_PER_GPU",
+    "ntasks-per-node": "SLURM_NTASKS_PER_NODE", "ntasks-per-socket": "SLURM_NTASKS_PER_SOCKET",
+    "qos": "SLURM_JOB_QOS", "reservation": "SLURM_JOB_RESERVATION",
+    "threads-per-core": "SLURM_THREADS_PER_CORE",
 }  # fmt: skip
 _SIZE = re.compile(r"([0-9]{1,15})([KMGTP]?)B?", re.IGNORECASE)
 _POWERS = {"K": 10, "": 20, "M": 20, "G": 30, "T": 40, "P": 50}
@@ -33,6 +44,11 @@ _COUNT = re.compile(r"[0-9]{1,9}")
 _GPU = re.compile(r"(?:gres/)?gpu(?:[:=]([A-Za-z][\w.-]*))?(?:[:=]([0-9]{1,6}))?")
 #: Slurm's own option for an image, and pyxis's.
 _IMAGES = frozenset({"container", "container-image", "container-name"})
+_INDEXES = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?")
+#: Of more the number is not counted one by one.
+_MOST_INDEXES = 1_000_000
+#: No node has more.
+_MOST_GPUS = 1000
 #: An ssh command line has room for it, and no header is longer.
 _MOST_HEADER = 64 * 1024
 
@@ -91,8 +107,11 @@ class SlurmScriptOptions(LoginPrograms):
             return None
         return [Refusal(f"sbatch refuses it: {said or f'exit code {code}'}")]
 
-    def variables(self, request: ScriptRequest, host: str, directory: str) -> dict[str, str]:
+    def variables(
+        self, request: ScriptRequest, host: str, directory: str, here: Mapping[str, str]
+    ) -> dict[str, str]:
         """See `ScriptOptions.variables`."""
+        by_options = dict(request.by_options)
         found = {
             "SLURM_JOB_ID": "0", "SLURM_JOBID": "0", "SLURM_JOB_NAME": request.name,
             "SLURM_NNODES": "1", "SLURM_JOB_NUM_NODES": "1", "SLURM_NODELIST": host,
@@ -102,13 +121,14 @@ class SlurmScriptOptions(LoginPrograms):
             "SLURM_SUBMIT_DIR": directory, "SLURM_SUBMIT_HOST": host,
             "SLURM_TASKS_PER_NODE": str(request.tasks), "SLURM_CLUSTER_NAME": "simulate",
         }  # fmt: skip
-        if request.tasks > 1:
-            found["SLURM_NTASKS"] = found["SLURM_NPROCS"] = str(request.tasks)
+        user = here.get("LOGNAME") or here.get("USER")
+        if user:
+            found["SLURM_JOB_USER"] = user
         if request.cpus_per_task is not None:
             found["SLURM_CPUS_PER_TASK"] = str(request.cpus_per_task)
         if request.mem_per_cpu_bytes:
             found["SLURM_MEM_PER_CPU"] = str(request.mem_per_cpu_bytes >> 20)
-        elif request.mem_bytes:
+        elif request.mem_bytes and "SLURM_MEM_PER_GPU" not in by_options:
             found["SLURM_MEM_PER_NODE"] = str(request.mem_bytes >> 20)
         if request.partition:
             found["SLURM_JOB_PARTITION"] = request.partition
@@ -116,13 +136,10 @@ class SlurmScriptOptions(LoginPrograms):
             found["SLURM_JOB_ACCOUNT"] = request.account
         if request.gpus:
             found["SLURM_GPUS_ON_NODE"] = str(request.gpus)
+            found["SLURM_JOB_GPUS"] = ",".join(map(str, range(min(request.gpus, _MOST_GPUS))))
         if request.array_first is not None:
-            first = str(request.array_first)
-            found |= {
-                "SLURM_ARRAY_JOB_ID": "0", "SLURM_ARRAY_TASK_ID": first,
-                "SLURM_ARRAY_TASK_MIN": first,
-            }  # fmt: skip
-        return found
+            found |= {"SLURM_ARRAY_JOB_ID": "0", "SLURM_ARRAY_TASK_ID": str(request.array_first)}
+        return found | by_options
 
 
 def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -141,7 +158,7 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
                     value = word[at:] or (rest.pop(0) if rest else "")
                     yield _LONG.get(letter, letter), value
                     break
-                yield letter, ""
+                yield _LONG.get(letter, letter), ""
 
 
 class _Request:
@@ -155,7 +172,8 @@ class _Request:
         """Return what they ask for."""
         nodes = self._count("nodes") or 1
         per_node = self._count("ntasks-per-node")
-        tasks = self._count("ntasks") or (per_node or 1) * nodes
+        asked = self._count("ntasks") or (per_node or 0) * nodes or self._tasks_by_gpu(nodes)
+        tasks = asked or nodes
         here = min(tasks, per_node or -(-tasks // nodes))
         per_task = self._count("cpus-per-task")
         cpus = max(here * (per_task or 1), self._count("mincpus") or 1)
@@ -167,6 +185,8 @@ class _Request:
             memory = per_cpu * cpus
         elif memory is None and per_gpu and gpus:
             memory = per_gpu * gpus
+        array = self._array()
+        variables = self._variables(asked, array, per_gpu)
         export = self._options.get("export", "")
         return ScriptRequest(
             name=self._options.get("job-name", ""),
@@ -178,7 +198,7 @@ class _Request:
             mem_per_cpu_bytes=per_cpu,
             gpus=gpus,
             time_s=self._time(),
-            array_first=self._array(),
+            array_first=min(one.start for one in array) if array else None,
             directory=self._options.get("chdir", "") or self._options.get("workdir", ""),
             outputs=tuple(
                 path for name in ("output", "error") if (path := self._options.get(name, ""))
@@ -186,6 +206,7 @@ class _Request:
             partition=self._options.get("partition", "").partition(",")[0],
             account=self._options.get("account", ""),
             clean=export.upper() in ("NONE", "NIL"),
+            by_options=tuple(variables.items()),
             in_image=not _IMAGES.isdisjoint(self._options),
             unread=tuple(self._unread),
         )
@@ -233,6 +254,57 @@ class _Request:
             self._unread.append(f"--time={text}")
         return found or None
 
-    def _array(self) -> int | None:
-        match = re.match(r"[0-9]{1,9}", self._options.get("array", ""))
-        return int(match[0]) if match else None
+    def _array(self) -> list[range]:
+        """Return the indexes of a job array; none without one."""
+        text = self._options.get("array", "")
+        found = []
+        for part in text.partition("%")[0].strip("[]").split(",") if text else ():
+            match = _INDEXES.fullmatch(part)
+            indexes = range(0)
+            if match is not None:
+                first = int(match[1])
+                indexes = range(first, int(match[2] or first) + 1, int(match[3] or 1))
+            if not indexes:
+                self._unread.append(f"--array={text}")
+                return []
+            found.append(indexes)
+        return found
+
+    def _tasks_by_gpu(self, nodes: int) -> int:
+        by_gpu = self._count("ntasks-per-gpu") or 0
+        return by_gpu * (
+            self._gpu_count(self._options.get("gpus", "")) or self._gpus(1, nodes) * nodes
+        )
+
+    def _variables(
+        self, tasks: int, array: Sequence[range], per_gpu_bytes: int | None
+    ) -> dict[str, str]:
+        """Return the variables that come of options alone. tasks: 0 if none are asked for."""
+        found = {
+            name: value
+            for option, name in _VARIABLES.items()
+            if (value := self._options.get(option, ""))
+        }
+        if tasks:
+            found["SLURM_NTASKS"] = found["SLURM_NPROCS"] = str(tasks)
+        if per_gpu_bytes:
+            found["SLURM_MEM_PER_GPU"] = str(per_gpu_bytes >> 20)
+        if "overcommit" in self._options:
+            found["SLURM_OVERCOMMIT"] = "1"
+        if array:
+            found |= {
+                "SLURM_ARRAY_TASK_COUNT": str(_count_of(array)),
+                "SLURM_ARRAY_TASK_MIN": str(min(one.start for one in array)),
+                "SLURM_ARRAY_TASK_MAX": str(max(one[-1] for one in array)),
+                # Of several ranges it is that of the first which has one.
+                "SLURM_ARRAY_TASK_STEP": str(next((a.step for a in array if a.step > 1), 1)),
+            }
+        return found
+
+
+def _count_of(array: Sequence[range]) -> int:
+    """Return how many indexes there are; one that is named twice counts once."""
+    whole = sum(len(one) for one in array)
+    if len(array) == 1 or whole > _MOST_INDEXES:
+        return whole
+    return len(set().union(*array))

@@ -103,9 +103,35 @@ def test_tk_s_own_options() -> None:
 
 def test_a_job_s_variables() -> None:
     found = PBS.request(["-l", "select=1:ncpus=4", "-J", "2-5"])
-    variables = PBS.variables(found, "here", "/work")
+    here = {"HOME": "/h", "LOGNAME": "me", "PATH": "/bin", "OWN": "x"}
+    variables = PBS.variables(found, "here", "/work", here)
     assert (variables["NCPUS"], variables["PBS_O_WORKDIR"]) == ("4", "/work")
-    assert variables["PBS_ARRAY_INDEX"] == "2"
+    assert variables["OMP_NUM_THREADS"] == "4"
+    assert (variables["PBS_O_HOME"], variables["PBS_O_LOGNAME"]) == ("/h", "me")
+    assert (variables["PBS_JOBDIR"], variables["PBS_O_PATH"]) == ("/h", "/bin")
+    assert variables["PBS_ARRAY_INDEX"] == variables["PBS_ARRAYID"] == "2"
+    assert (variables["PBS_JOBID"], variables["PBS_ARRAY_ID"]) == ("0[2].simulate", "0[].simulate")
+    plain = PBS.variables(PBS.request(["-l", "walltime=60"]), "here", "/work", {})
+    assert not {"PBS_ARRAY_INDEX", "PBS_ARRAY_ID", "PBS_O_HOME"} & plain.keys()
+    assert (plain["PBS_JOBID"], plain["PBS_WALLTIME"]) == ("0.simulate", "60")
+
+
+@pytest.mark.parametrize(
+    "words, slots, threads",
+    [
+        ("-l select=1:ncpus=4", 1, "4"),
+        ("-l select=2:ncpus=4:mpiprocs=2:ompthreads=2", 2, "2"),
+        ("-l nodes=2:ppn=8", 8, "8"),
+        ("-l ncpus=3", 1, "3"),
+        ("", 1, "1"),
+    ],
+)
+def test_the_node_file_has_a_row_for_each_process_of_mpi(
+    words: str, slots: int, threads: str
+) -> None:
+    found = PBS.request(words.split())
+    assert found.slots == slots
+    assert PBS.variables(found, "h", "/", {})["OMP_NUM_THREADS"] == threads
 
 
 @given(st.lists(st.text(max_size=12), max_size=8), st.text(max_size=200))

@@ -129,17 +129,79 @@ def test_names_and_places() -> None:
     assert (found.array_first, found.partition, found.clean) == (3, "a", True)
 
 
+def variables(*words: str) -> dict[str, str]:
+    return SLURM.variables(request(*words), "here", "/work", {"LOGNAME": "me"})
+
+
 def test_a_job_s_variables() -> None:
-    found = request("-c", "4", "-n", "2", "--mem=2G", "-a", "5")
-    variables = SLURM.variables(found, "here", "/work")
-    assert variables["SLURM_CPUS_PER_TASK"] == "4"
-    assert variables["SLURM_NTASKS"] == "2"
-    assert variables["SLURM_MEM_PER_NODE"] == "2048"
-    assert variables["SLURM_ARRAY_TASK_ID"] == "5"
-    assert variables["SLURM_SUBMIT_DIR"] == "/work"
+    found = variables("-c", "4", "-n", "2", "--mem=2G", "-a", "5")
+    assert found["SLURM_CPUS_PER_TASK"] == "4"
+    assert found["SLURM_NTASKS"] == "2"
+    assert found["SLURM_MEM_PER_NODE"] == "2048"
+    assert found["SLURM_ARRAY_TASK_ID"] == "5"
+    assert (found["SLURM_SUBMIT_DIR"], found["SLURM_JOB_USER"]) == ("/work", "me")
     # As in a job: only what was asked for is there.
-    plain = SLURM.variables(request(), "here", "/work")
+    plain = variables("-N", "1")
     assert not {"SLURM_CPUS_PER_TASK", "SLURM_NTASKS", "SLURM_MEM_PER_NODE"} & plain.keys()
+
+
+TASKS = {"SLURM_NTASKS", "SLURM_NPROCS"}
+GPUS = {"SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS"}
+
+
+@pytest.mark.parametrize(
+    "words, names",
+    [
+        ("-N 1", set()),
+        ("--ntasks=1", TASKS),
+        ("--ntasks-per-node=1", TASKS | {"SLURM_NTASKS_PER_NODE"}),
+        ("-n 1 --ntasks-per-socket=1", TASKS | {"SLURM_NTASKS_PER_SOCKET"}),
+        ("-G 1", GPUS | {"SLURM_GPUS"}),
+        ("--gres=gpu:1", GPUS),
+        ("--gpus-per-node=1", GPUS | {"SLURM_GPUS_PER_NODE"}),
+        ("-n 1 --gpus-per-task=1", TASKS | GPUS | {"SLURM_GPUS_PER_TASK"}),
+        ("--ntasks-per-gpu=1 --gpus=1",
+         TASKS | GPUS | {"SLURM_GPUS", "SLURM_NTASKS_PER_GPU"}),
+        ("-G 1 --mem-per-gpu=10 --cpus-per-gpu=1",
+         GPUS | {"SLURM_GPUS", "SLURM_MEM_PER_GPU", "SLURM_CPUS_PER_GPU"}),
+        ("-O --threads-per-core=1 -m block -q high",
+         {"SLURM_OVERCOMMIT", "SLURM_THREADS_PER_CORE", "SLURM_DISTRIBUTION", "SLURM_JOB_QOS"}),
+    ],
+)  # fmt: skip
+def test_variables_of_what_was_asked_for(words: str, names: set[str]) -> None:
+    """As Slurm 22.05 sets them."""
+    assert variables(*words.split()).keys() - variables().keys() == names
+
+
+@pytest.mark.parametrize(
+    "text, first, count, most, step",
+    [
+        ("5", "5", "1", "5", "1"),
+        ("1-7:3%1", "1", "3", "7", "3"),
+        ("4,0-2", "0", "4", "4", "1"),
+        ("0-8:3", "0", "3", "6", "3"),
+        ("3,0-10:5", "0", "4", "10", "5"),
+        ("[0-3]", "0", "4", "3", "1"),
+        ("1-3,2-4", "1", "4", "4", "1"),
+        ("0-999999999", "0", "1000000000", "999999999", "1"),
+    ],
+)
+def test_variables_of_an_array(text: str, first: str, count: str, most: str, step: str) -> None:
+    names = ("ID", "MIN", "COUNT", "MAX", "STEP")
+    found = variables("--array", text)
+    assert [found[f"SLURM_ARRAY_TASK_{name}"] for name in names] == [
+        first,
+        first,
+        count,
+        most,
+        step,
+    ]
+
+
+def test_an_array_that_is_none() -> None:
+    for text in ("x", "3-1", "1-", "1-3:0"):
+        assert request("--array", text).unread == (f"--array={text}",)
+        assert "SLURM_ARRAY_JOB_ID" not in variables("--array", text)
 
 
 def test_only_the_head_is_asked_about_and_nothing_is_submitted() -> None:
@@ -172,4 +234,4 @@ def test_tk_s_own_options_are_the_last() -> None:
 def test_any_options_make_a_request(words: list[str]) -> None:
     found = SLURM.request(words)
     assert found.cpus >= 1 and found.nodes >= 1
-    SLURM.variables(found, "h", "/")
+    SLURM.variables(found, "h", "/", {})

@@ -155,7 +155,7 @@ def _local_job(line: SimulateLine, request: ScriptRequest, limits: Limits, work:
     environ = environment(line.dialect(), request, this_computer(), os.environ, str(here))
     if line.scheduler == "pbs":
         nodes = work / "nodes"
-        nodes.write_text(f"{this_computer().name}\n" * request.cpus)
+        nodes.write_text(f"{this_computer().name}\n" * request.slots)
         environ["PBS_NODEFILE"] = str(nodes)
     return LocalJob(
         name,
