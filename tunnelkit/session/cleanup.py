@@ -23,6 +23,7 @@ async def sweep(launch: LaunchSpec, paths: SessionPaths, prompter: Prompter | No
 
     prompter: for questions if the connection must be made again.
     """
+    paths.make()  # a restart of the laptop empties the runtime directory
     with hold_lock(paths):
         await umount_all(state_root(), paths.id)
         return await _sweep(launch, paths, prompter)

@@ -1,7 +1,8 @@
-"""`tk down` when the cluster did not confirm the job's end."""
+"""`tk down` when the cluster did not confirm the job's end, or the laptop has restarted."""
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests.support.ports import free_port
 from tunnelkit.cli.views import down
-from tunnelkit.errors import AllocationError
+from tunnelkit.config.load import load
+from tunnelkit.errors import AllocationError, ConnectionFailed
+from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import session_paths
 
 
@@ -53,3 +57,19 @@ def test_otherwise_it_is_down(
         stopped.write_text("{}")
     down.end_session(keep=keep)
     assert capsys.readouterr().out == says
+
+
+def test_after_a_restart_of_the_laptop_it_still_looks_for_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The launch record is there; the runtime directory, a tmpfs, is empty."""
+    with tempfile.TemporaryDirectory(prefix="tk") as runtime:
+        launch = _stopped(tmp_path, Path(runtime) / "gone", monkeypatch)
+        shutil.rmtree(Path(runtime) / "gone")
+        monkeypatch.setattr(down, "is_alive", lambda paths: False)
+        where = f'[cluster]\nlogin = "127.0.0.1:{free_port()}"\n'
+        (tmp_path / "tunnelkit.toml").write_text(where)
+        LaunchSpec(load(tmp_path, environ={}), None).save(launch)
+        with pytest.raises(ConnectionFailed, match="127.0.0.1"):
+            down.end_session()
+        assert launch.exists(), "the next `tk down` looks again"
