@@ -150,7 +150,7 @@ class Daemon:
         ):
             await self._session.close("session ended", ending)
             if failed and self._session.cluster.nothing_there:
-                self._paths.launch.unlink(missing_ok=True)
+                self._session.record.forget_attached()
         else:
             await self._session.down(ending)
             if self._session.reached_cluster and self._session.all_ended:

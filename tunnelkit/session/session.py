@@ -31,6 +31,7 @@ from tunnelkit.session.job.time_limit import TimeLimit, in_words
 from tunnelkit.session.job_monitor import JobMonitor
 from tunnelkit.session.runtime.background_tasks import BackgroundTasks
 from tunnelkit.session.runtime.event_log import EventLog
+from tunnelkit.session.runtime.launch_record import LaunchRecord
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, job_name
 from tunnelkit.session.runtime.preload import preload
@@ -60,6 +61,7 @@ class Session:
         self.all_ended = False
         self.settled = asyncio.Event()
         self.events = EventLog(paths.events)
+        self.record = LaunchRecord(launch, paths)
         self.states = StateMachine(host.changed, self.events.add)
         self._tasks = BackgroundTasks()
         self._keeping: asyncio.Task[None] | None = None
@@ -112,6 +114,7 @@ class Session:
             cancelled=self._paths.cancelled,
             wait_link=self._connection.keeper.wait_up,
             attach_job=self.launch.attach_job,
+            launch_record=self.record,
         )
 
     def _make_agents(self) -> SessionAgents:
@@ -218,18 +221,9 @@ class Session:
 
     async def _get_agent(self) -> None:
         await self.cluster.prepare()
-        self._reach_cluster()
+        self.reached_cluster = True
         self.states.become(SessionState.PENDING)
         await self.cluster.occupy(self.launch.node, self.waiting, self._reach_agent)
-
-    def _reach_cluster(self) -> None:
-        """Make this session's launch record the one that the next session reads.
-
-        Not before: a start that never reached the cluster must not make the next `tk up` or
-        `tk down` forget where an earlier session's job is.
-        """
-        self.reached_cluster = True
-        self._paths.launch_wanted.replace(self._paths.launch)
 
     async def _reach_agent(self, allocated: Allocated) -> None:
         await self.waiting.end()

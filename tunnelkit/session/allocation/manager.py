@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tunnelkit.child_process import run_child
 from tunnelkit.config.schema import Settings
-from tunnelkit.errors import AllocationError
+from tunnelkit.errors import AllocationError, TunnelkitError
 from tunnelkit.link.base import Link
 from tunnelkit.model import Completed, JobState, JobStatus, LostNode, job_words
 from tunnelkit.mux.tasks import cancel_all
@@ -23,6 +23,7 @@ from tunnelkit.session.job.outcome import JobOutcome, wait_job_outcome
 from tunnelkit.session.job.replacement import wait_replacement
 from tunnelkit.session.runtime.completion_cache import learn
 from tunnelkit.session.runtime.event_log import Record, unrecorded
+from tunnelkit.session.runtime.launch_record import LaunchRecord
 
 #: Limit for a scheduler's command on the laptop.
 _ON_LAPTOP_S = 30.0
@@ -34,7 +35,8 @@ class AllocationManager:
     name: of the job and of the agent. attach_job: id of a job that the user submitted, used
     instead of a new one. say: called with a message for the user. record: called with events.
     cancelled: the file of cancelled jobs. wait_link: returns once the link is up;
-    only its owner (re)connects it.
+    only its owner (re)connects it. launch_record: settled once a job is the session's; None for
+    what only ends an earlier session's.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class AllocationManager:
         cancelled: Path,
         wait_link: Callable[[], Awaitable[None]],
         attach_job: str | None = None,
+        launch_record: LaunchRecord | None = None,
     ) -> None:
         self.setup = AgentSetup(link, settings, backend, name, say, wait_link)
         self._record = record
@@ -56,6 +59,7 @@ class AllocationManager:
         #: The job whose agent this session or an earlier one has reached.
         self._reached = CancelledJobs(cancelled.with_name("reached"))
         self._attach_job = attach_job
+        self._launch_record = launch_record
         self._is_prepared = asyncio.Event()
         #: None before `prepare`, and without a scheduler.
         self.job: JobHandle | None = None
@@ -180,22 +184,49 @@ class AllocationManager:
             return await self._adopt(self._attach_job, node)
         job, say = self.job, self.setup.say
         if job is None:
+            await self._check_left_host(node)
             if node is not None:
                 await self.setup.install(node)
+            self._settle()
             self.allocated = Allocated(self.setup, () if node is None else (node,))
             return self.allocated
         found = await job.find()
         if found is not None and not (found.state is JobState.RUNNING and await self._is_ending()):
+            _check_same_node(found, node)
             self.adopted = True
             say(f"{job_words(found.job_id)} of this project is still there: taking it over")
+            self._settle()
             await job.drop_twins()
-            _check_same_node(found, node)
         else:
             await job.drop_ended()
             await job.wait_cancelled_gone(say)
+            self._settle()
             submitted = await self._submit(job, node, pending)
             say(f"submitted {job_words(submitted)}")
         return await self.wait_running(job, pending)
+
+    def _settle(self) -> None:
+        if self._launch_record is not None:
+            self._launch_record.settle()
+
+    async def _check_left_host(self, node: str | None) -> None:
+        """Check that no agent of an earlier session is left on another host without a scheduler:
+        nobody would end it. A host that can't be reached is only told. Raises AllocationError."""
+        left = None if self._launch_record is None else self._launch_record.left
+        if left is None or left.node == node:
+            return
+        setup, host = self.setup, left.node or self.setup.link.name
+        try:
+            await setup.install(left.node)
+            argv = setup.installed.argv("attach", setup.name)
+            done = await setup.link.run(argv, node=left.node)
+        except TunnelkitError as error:
+            setup.say(f"an agent of tk may be left on {host}: {error.one_line()}")
+            return
+        if done.exit_code == 0:
+            raise AllocationError(
+                f"this project's session is on {host}", hint=f"tk down first, then tk up {node}"
+            )
 
     async def wait_running(self, job: JobHandle, pending: PendingWatcher) -> Allocated:
         """Wait until the job runs (again). Raises AllocationError, SchedulerError."""
@@ -226,6 +257,7 @@ class AllocationManager:
     async def _adopt(self, job_id: str, node: str | None) -> Allocated:
         """Use a job that the user submitted, with an agent started in it."""
         allocated = await self.look_at(job_id, node)
+        self._settle()
         if self.setup.backend.brings_agent:
             self.setup.say(f"{job_id} adopted: it is yours, `tk down` leaves it")
         elif await allocated.has_agent():

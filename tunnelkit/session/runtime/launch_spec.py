@@ -28,13 +28,18 @@ class LaunchSpec:
     take_over: bool = False
     attach_job: str | None = None
 
-    def save(self, path: Path) -> None:
-        """Write the record for the session's process, 0600, atomically."""
+    @property
+    def cluster_name(self) -> str | None:
+        """The login host, or what stands for it; None if none is configured."""
         cluster = self.settings.cluster
         login = self.settings.require_cluster() if cluster.is_kubernetes else cluster.login
+        return None if login is None else str(login)
+
+    def save(self, path: Path) -> None:
+        """Write the record for the session's process, 0600, atomically."""
         data = {
             # Also outside of the settings: another version of tk may not be able to read those.
-            "login": None if login is None else str(login),
+            "login": self.cluster_name,
             "settings": self.settings.to_json(),
             "node": self.node,
             "take_over": self.take_over,
