@@ -7,8 +7,11 @@ import os
 import signal
 import time
 
+import pytest
+
 from tests.support import processes
 from tests.support.tkrig import PROGRAM, Project, line_of
+from tunnelkit.errors import AllocationError, UsageError
 
 STOP = line_of(PROGRAM, "total += step")
 
@@ -76,6 +79,22 @@ async def test_tk_down_after_a_kill_ends_job_and_ssh(project: Project) -> None:
     assert status["job"]["id"] in done.out
     assert await terminal.ended() == 0
     await project.nothing_left()
+
+
+@pytest.mark.logins(login=3, node1=2)  # each refused session closes its connection
+async def test_another_request_after_a_kill_is_refused_and_the_job_is_still_found(
+    project: Project,
+) -> None:
+    status = await project.up("node1", "--gpus", "1", "--cpus", "2")
+    os.kill(status["pid"], signal.SIGKILL)
+    job, down_first = status["job"]["id"], "tk down first"
+    done = await project.tk("up", "node2", code=int(AllocationError.exit_code))
+    assert f"job {job} on node1" in done.err and down_first in done.err
+    done = await project.tk("up", "--gpus", "2", code=int(UsageError.exit_code))
+    assert "gpus is 1, not 2" in done.err and down_first in done.err
+    for words in ((), ("--gpus", "1")):
+        assert (await project.up(*words))["job"]["id"] == job
+    assert await project.jobs() == [f"{job} RUNNING"]
 
 
 async def test_two_tk_up_at_once_after_a_kill_make_one_session_and_no_second_job(

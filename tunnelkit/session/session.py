@@ -61,7 +61,7 @@ class Session:
         self.all_ended = False
         self.settled = asyncio.Event()
         self.events = EventLog(paths.events)
-        self.record = LaunchRecord(launch, paths)
+        self.record = LaunchRecord(launch, paths, host.say)
         self.states = StateMachine(host.changed, self.events.add)
         self._tasks = BackgroundTasks()
         self._keeping: asyncio.Task[None] | None = None

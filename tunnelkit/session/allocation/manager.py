@@ -193,9 +193,11 @@ class AllocationManager:
         found = await job.find()
         if found is not None and not (found.state is JobState.RUNNING and await self._is_ending()):
             _check_same_node(found, node)
+            if self._launch_record is not None:
+                self._launch_record.check(found, node)
             self.adopted = True
             say(f"{job_words(found.job_id)} of this project is still there: taking it over")
-            self._settle()
+            self._settle(taken_over=True)
             await job.drop_twins()
         else:
             await job.drop_ended()
@@ -205,9 +207,9 @@ class AllocationManager:
             say(f"submitted {job_words(submitted)}")
         return await self.wait_running(job, pending)
 
-    def _settle(self) -> None:
+    def _settle(self, *, taken_over: bool = False) -> None:
         if self._launch_record is not None:
-            self._launch_record.settle()
+            self._launch_record.settle(taken_over=taken_over)
 
     async def _check_left_host(self, node: str | None) -> None:
         """Check that no agent of an earlier session is left on another host without a scheduler:

@@ -2,8 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
+from tunnelkit.config.schema import Settings
+from tunnelkit.errors import AllocationError, UsageError
+from tunnelkit.model import JobStatus, job_words
 from tunnelkit.session.runtime.launch_spec import LaunchSpec, LeftSession
 from tunnelkit.session.runtime.paths import SessionPaths
+
+
+def check_same_request(asked: Settings, has: Settings, tell: Callable[[str], None]) -> None:
+    """Check that an allocation has what is asked for now: a job can't be changed.
+
+    A flag's value that it has not raises UsageError. One of a file, which may have been changed
+    meanwhile, is told.
+    """
+    for name, origin in asked.origins.items():
+        if not name.startswith("allocation.") or origin.kind == "default":
+            continue
+        wanted, there = asked.written(name), has.written(name)
+        if wanted == there:
+            continue
+        key = name.partition(".")[2]
+        current = "none asked for" if there is None else there
+        if origin.kind == "flag":
+            raise UsageError(
+                f"this project's session has another allocation: {key} is {current}, not {wanted}",
+                hint="tk down first, then tk up again as you wrote it",
+            )
+        tell(f"{origin} says {key} = {wanted}; this session has {current}, until tk down")
 
 
 class LaunchRecord:
@@ -11,20 +39,48 @@ class LaunchRecord:
 
     Not before the session has a job: a start that is refused must not make the next `tk up` or
     `tk down` forget where an earlier session's job is.
+    say: called with a message for the user.
     """
 
-    def __init__(self, launch: LaunchSpec, paths: SessionPaths) -> None:
+    def __init__(
+        self, launch: LaunchSpec, paths: SessionPaths, say: Callable[[str], None]
+    ) -> None:
         self._launch = launch
         self._paths = paths
+        self._say = say
         left = LeftSession.load(paths.launch)
         #: The earlier session on this cluster; None if there was none, or after `settle`.
         self.left = left if left and left.login in (None, launch.cluster_name) else None
 
-    def settle(self) -> None:
+    def check(self, found: JobStatus, node: str | None) -> None:
+        """Check that an earlier session's job was asked for as it is now.
+
+        Raises AllocationError if it waits for another node, UsageError if it has other resources.
+        """
+        left = self.left
+        if left is None:
+            return
+        is_known = left.node is not None or left.settings is not None
+        if node is not None and not found.nodes and is_known and node != left.node:
+            raise AllocationError(
+                f"this project already has {job_words(found.job_id)}, which waits for "
+                f"{left.node or 'any node'}",
+                hint=f"tk down first, then tk up {node}",
+            )
+        if left.settings is not None:
+            check_same_request(self._launch.settings, left.settings, self._say)
+
+    def settle(self, *, taken_over: bool = False) -> None:
         """Replace the earlier session's record. Call it before a job is submitted: it must be
         found even if the submission's answer never comes.
+
+        A job that is taken over stays recorded with the request that it was made by.
         """
-        self._launch.save(self._paths.launch)
+        launch, left = self._launch, self.left
+        if taken_over and left is not None and left.settings is not None:
+            made_by = left.settings.allocation
+            launch = replace(launch, settings=replace(launch.settings, allocation=made_by))
+        launch.save(self._paths.launch)
         self._paths.launch_wanted.unlink(missing_ok=True)
         self.left = None
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.session.backends.test_another_backend import NODE, PATIENCE_S, cells, session
 from tunnelkit.config.schema import Origin, Settings
-from tunnelkit.errors import AllocationError, TunnelkitError
+from tunnelkit.errors import AllocationError, TunnelkitError, UsageError
 from tunnelkit.link.base import Link
 from tunnelkit.scheduler.base import Scheduler
 from tunnelkit.session.backends.backend import Backend
@@ -74,13 +74,22 @@ async def test_a_job_is_refused_as_another_one_and_taken_over_as_itself(session:
         await starts.up("node5")
     with pytest.raises(AllocationError, match="already has job"):
         await starts.up(job="4711")
+    with pytest.raises(UsageError, match="gpus is 1, not 4"):
+        await starts.up(gpus=4)
     assert starts.paths.launch.read_text() == recorded
 
     again = await starts.up(NODE)
     assert first.cluster.job is not None and again.cluster.job is not None
     assert again.cluster.job.job_id == first.cluster.job.job_id
+    record = LaunchSpec.load(starts.paths.launch)
+    assert (record.node, record.settings.allocation.gpus) == (NODE, 1)
     async with asyncio.timeout(PATIENCE_S):
         await again.down()
+    # With no job left the same request goes through.
+    other = await starts.up(gpus=4)
+    assert LaunchSpec.load(starts.paths.launch).settings.allocation.gpus == 4
+    async with asyncio.timeout(PATIENCE_S):
+        await other.down()
 
 
 async def test_without_a_scheduler_an_agent_on_another_host_is_not_forgotten(

@@ -268,27 +268,15 @@ def _check_same_job(launch: LaunchSpec, status: SessionStatus) -> None:
 
 def _check_same_request(launch: LaunchSpec, paths: SessionPaths) -> None:
     """Check that the session has what is asked for now: a running one can't be changed."""
-    from tunnelkit.errors import NoSessionError, UsageError
+    from tunnelkit.errors import NoSessionError
+    from tunnelkit.session.runtime.launch_record import check_same_request
     from tunnelkit.session.runtime.launch_spec import LaunchSpec
 
     try:
         has = LaunchSpec.load(paths.launch).settings
     except NoSessionError:
         return  # another version's: it goes on as it is
-    for name, origin in launch.settings.origins.items():
-        if not name.startswith("allocation.") or origin.kind == "default":
-            continue
-        asked, there = launch.settings.written(name), has.written(name)
-        if asked == there:
-            continue
-        key = name.partition(".")[2]
-        current = "none asked for" if there is None else there
-        if origin.kind == "flag":
-            raise UsageError(
-                f"this project's session has another allocation: {key} is {current}, not {asked}",
-                hint="tk down first, then tk up again as you wrote it",
-            )
-        note(f"  {origin} says {key} = {asked}; this session has {current}, until tk down")
+    check_same_request(launch.settings, has, lambda text: note(f"  {text}"))
 
 
 async def _cleaned_up(paths: SessionPaths) -> None:
