@@ -43,6 +43,15 @@ _FIRST_PATIENCE_S = 60.0
 Dial = Callable[[], Awaitable[ByteStream]]
 
 
+def attempt_pause_s(attempt: int, most_s: float) -> float:
+    """Return the seconds until the next attempt, after `attempt` (0, 1, ...) has failed.
+
+    Doubled each time, and jittered: many sessions that lost one login node must not all reconnect
+    at once.
+    """
+    return min(most_s, 0.2 * 2.0 ** min(attempt, 10)) * random.uniform(0.5, 1.0)  # noqa: S311
+
+
 class AgentGone(AllocationError):
     """Error: the agent no longer runs, because its job ended or its node went down."""
 
@@ -218,9 +227,7 @@ class AgentClient:
                     await self._retry.wait()
                     self._on_stuck(None)
                     continue
-            # Jitter: many sessions that lost one login node must not all reconnect at once.
-            delay_s = min(self._most_pause_s, 0.2 * 2**attempt) * random.uniform(0.5, 1.0)  # noqa: S311
-            await asyncio.sleep(delay_s)
+            await asyncio.sleep(attempt_pause_s(attempt, self._most_pause_s))
             attempt += 1
 
     async def _connect_once(self) -> None:

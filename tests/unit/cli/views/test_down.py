@@ -70,6 +70,6 @@ def test_after_a_restart_of_the_laptop_it_still_looks_for_the_job(
         where = f'[cluster]\nlogin = "127.0.0.1:{free_port()}"\n'
         (tmp_path / "tunnelkit.toml").write_text(where)
         LaunchSpec(load(tmp_path, environ={}), None).save(launch)
-        with pytest.raises(ConnectionFailed, match="127.0.0.1"):
+        with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1"):
             down.end_session()
         assert launch.exists(), "the next `tk down` looks again"
