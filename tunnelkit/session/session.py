@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.errors import TunnelkitError
@@ -125,7 +126,7 @@ class Session:
             debuggee=lambda channel, header: self.loops.debuggee(channel, header),
             time_limit=self._job_warns,
             on_link=self._on_agent_link,
-            on_stuck=self._connection.on_stuck,
+            on_stuck=partial(self._connection.on_stuck, "agent"),
         )
 
     def _make_files(self, backend: Backend, host: SessionHost) -> SessionFiles:

@@ -187,9 +187,9 @@ async def test_what_only_the_user_can_solve_is_an_event_with_its_error(
 ) -> None:
     session = bare(paths)
     refused = AuthenticationFailed("login refuses you", cause="Permission denied", hint="tk auth")
-    session._connection.on_stuck(refused)
+    session._connection.on_stuck("link", refused)
     assert session.stuck is refused
-    session._connection.on_stuck(None)
+    session._connection.on_stuck("link", None)
     (event,) = read_events(paths.events, 10)
     assert (event["kind"], event["error"]) == ("error", refused.to_json())
 

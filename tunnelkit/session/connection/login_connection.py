@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Literal
 
 from tunnelkit.config.schema import Settings
 from tunnelkit.errors import TunnelkitError
@@ -11,6 +13,9 @@ from tunnelkit.session.backends.backend import Backend
 from tunnelkit.session.connection.link_keeper import LinkKeeper
 from tunnelkit.session.connection.prompt_gate import PromptGate
 from tunnelkit.session.runtime.paths import SessionPaths
+
+#: The part whose attempts have stopped.
+Waiting = Literal["link", "agent"]
 
 
 class LoginConnection:
@@ -40,8 +45,7 @@ class LoginConnection:
         self._notice = notice
         self._on_lost = lost
         self._changed = changed
-        #: The error after which attempts stop until the user runs `tk auth`; None if there is none.
-        self.stuck: TunnelkitError | None = None
+        self._stuck: dict[Waiting, TunnelkitError] = {}
         self.link = backend.make_link(
             settings,
             LinkSetup(
@@ -51,17 +55,25 @@ class LoginConnection:
                 notice=notice,
             ),
         )
-        self.keeper = LinkKeeper(self.link, lost=self._lost, stuck=self.on_stuck)
+        self.keeper = LinkKeeper(self.link, lost=self._lost, stuck=partial(self.on_stuck, "link"))
+
+    @property
+    def stuck(self) -> TunnelkitError | None:
+        """The error after which attempts stop until the user runs `tk auth`; None without one."""
+        return next(iter(self._stuck.values()), None)
 
     def retry(self) -> None:
         """Clear `stuck` and retry now, for a present user; a later `stuck` is from this visit."""
-        self.on_stuck(None)
+        self._stuck.clear()
+        self._changed()
         self.keeper.retry()
 
-    def on_stuck(self, error: TunnelkitError | None) -> None:
-        """Set or clear `stuck`; an error is reported once, as only the user can fix it."""
-        self.stuck = error
+    def on_stuck(self, waiting: Waiting, error: TunnelkitError | None) -> None:
+        """Set or clear what `waiting` is stuck with; the link's return says nothing about the
+        agent. An error is reported once, as only the user can fix it."""
+        self._stuck.pop(waiting, None)
         if error is not None:
+            self._stuck[waiting] = error
             # At most one refusal per user action: the user must decide to try again.
             self.gate.leave()
             self._notice(f"{error.one_line()}. Nothing is tried until you run: tk auth")
