@@ -56,6 +56,8 @@ class SessionAgents:
             self.cluster.repair,
             debuggee=self.debuggee,
             on_link=self.cluster.agent_changed,
+            # Pods are looked for all the time (files/pod_mirrors.py).
+            on_stuck=None if self.cluster.setup.backend.brings_agent else self._peer_stuck,
             most_pause_s=self.cluster.setup.backend.most_pause_s,
             short_names=self.cluster.setup.backend.short_names,
         )
@@ -160,6 +162,10 @@ class SessionAgents:
             self.execs.stderr_opened(channel, header)
         else:
             channel.close({"error": "unexpected channel"})
+
+    def _peer_stuck(self, node: str, error: TunnelkitError) -> None:
+        self.say(f"{node}: {error.one_line()}. It is not tried again until you run: tk auth")
+        self.states.poke()
 
     async def _ending(self, params: Mapping[str, object]) -> None:
         self.say(f"the agent on the node is ending: {str(params.get('reason'))[:300]}")

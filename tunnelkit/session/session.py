@@ -373,6 +373,7 @@ class Session:
                 if self.agents.client is None and self._connection.keeper.is_up:
                     return  # `up` continues by itself
                 await self.states.wait_change()
+            await self.agents.peers.retry()
         finally:
             self._connection.gate.leave()
 

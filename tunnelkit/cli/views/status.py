@@ -65,7 +65,8 @@ def lines(status: SessionStatus) -> list[str]:
             + (f", CUDA_VISIBLE_DEVICES={gpus}" if gpus is not None else "")
         )
     for other in status.get("other_nodes") or []:
-        has = f"agent {other['agent']}" if other["agent"] else other["why_not"] or "no agent yet"
+        agent_there = f"agent {other['agent']}" if other["agent"] else "no agent yet"
+        has = other["why_not"] or agent_there
         out.append(f"node     {other['node']}, {has}")
     out += _mirror_lines(status.get("mirrors") or list(filter(None, [status["mirror"]])))
     for loop in status["loops"]:

@@ -57,6 +57,8 @@ class _Peer:
         self.execs = ExecStreams(self.agent)
         #: At most one connection attempt and one start at a time.
         self.busy, self.starting = asyncio.Lock(), asyncio.Lock()
+        #: Set by each attempt to reach the agent, and once its connection has ended.
+        self.tried = asyncio.Event()
 
     def agent(self) -> AgentClient:
         """Return the client. Raises AllocationError if its connection has ended."""
@@ -88,7 +90,9 @@ class PeerAgents:
     start it.
     repair: see AgentClient.
     debuggee: takes a process that dialled in. on_link: called with True when a link to one of them
-    is attached, with False when it is lost. most_pause_s: see AgentClient.
+    is attached, with False when it is lost. on_stuck: called with the node and the error when the
+    attempts to reach its agent stop until `retry`; None if others retry the clients all the time.
+    most_pause_s: see AgentClient.
     short_names: True if a node also goes by its name up to the first dot.
     """
 
@@ -101,11 +105,13 @@ class PeerAgents:
         *,
         debuggee: OnDebuggee,
         on_link: Callable[[bool], None] = lambda up: None,
+        on_stuck: Callable[[str, TunnelkitError], None] | None = None,
         most_pause_s: float = MOST_PAUSE_S,
         short_names: bool = True,
     ) -> None:
         self._short_names = short_names
         self._on_link = on_link
+        self._on_stuck = on_stuck
         self._most_pause_s = most_pause_s
         self._repair = repair
         self._debuggee = debuggee
@@ -216,6 +222,19 @@ class PeerAgents:
         """Return all other nodes as JSON objects, for `tk status`."""
         return [peer.describe() for peer in self._peers.values()]
 
+    async def retry(self) -> None:
+        """Try once more to reach the agents whose attempts had stopped; return once that is done.
+
+        `on_stuck` gets the errors of those that stop again.
+        """
+        if self._on_stuck is None:
+            return
+        stuck = [peer for peer in self._peers.values() if peer.client and peer.failure]
+        for peer in stuck:
+            peer.tried.clear()
+            peer.agent().retry()
+        await asyncio.gather(*(peer.tried.wait() for peer in stuck))
+
     async def shut_down(self) -> None:
         """End the agents that the session started: PBS would kill them before their cleanup.
 
@@ -247,13 +266,16 @@ class PeerAgents:
     async def _connect(self, peer: _Peer) -> None:
         async with peer.busy:
             if peer.client is not None:
+                if peer.failure is not None and self._on_stuck is not None:
+                    raise peer.failure  # nobody would end the wait
                 return
             name = await self._start(peer)
             client = AgentClient(
                 lambda: self._dial(peer.node, name),
                 on_channel=peer.opened,
                 notices={},
-                on_link=lambda up, why, error: self._linked(peer.node, up),
+                on_link=lambda up, why, error: self._linked(peer, up, error),
+                on_stuck=lambda error: self._stuck(peer, error),
                 repair=self._repair,
                 most_pause_s=self._most_pause_s,
             )
@@ -265,9 +287,16 @@ class PeerAgents:
             peer.life = asyncio.create_task(self._mind(peer, client))
             self.changed(peer.node)
 
-    def _linked(self, node: str, up: bool) -> None:
+    def _linked(self, peer: _Peer, up: bool, error: TunnelkitError | None) -> None:
+        if up or error is not None:
+            peer.tried.set()
         self._on_link(up)
-        self.changed(node)
+        self.changed(peer.node)
+
+    def _stuck(self, peer: _Peer, error: TunnelkitError | None) -> None:
+        peer.failure = error
+        if error is not None and self._on_stuck is not None:
+            self._on_stuck(peer.node, error)
 
     async def _end(self, peer: _Peer) -> None:
         await self._connect(peer)
@@ -276,8 +305,11 @@ class PeerAgents:
 
     async def _mind(self, peer: _Peer, client: AgentClient) -> None:
         """Run the client until its connection ends; the next use then makes a new client."""
-        with contextlib.suppress(TunnelkitError):
-            await client.run()
+        try:
+            with contextlib.suppress(TunnelkitError):
+                await client.run()
+        finally:
+            peer.tried.set()
         peer.client = None
         self.changed(peer.node)
         await client.close("it is gone")

@@ -13,14 +13,17 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from tunnelkit.errors import ConnectionFailed, HostKeyError
+from tunnelkit.errors import ConnectionFailed, HostKeyError, TimeoutExpired
 from tunnelkit.link.base import ByteStream, Link
+from tunnelkit.link.shared.diagnosis import diagnose
 from tunnelkit.mux.fd_io import write_fd
 from tunnelkit.remote_command import remote_command
 from tunnelkit.session.agent.install import Installed
 from tunnelkit.session.runtime.event_log import Record, unrecorded
 
 _CONNECT_TIMEOUT_S = 10
+#: ssh's own exit code if it can't connect.
+_SSH_FAILED = 255
 
 
 class Route(Protocol):
@@ -77,12 +80,15 @@ class LoginSshRoute:
 
         Raises HostKeyError or ConnectionFailed.
         """
-        done = await self._link.run([*self._ssh, "true"], timeout_s=3.0 * _CONNECT_TIMEOUT_S)
+        where = f"{self._node} from {self._link.name}"
+        try:
+            done = await self._link.run([*self._ssh, "true"], timeout_s=3.0 * _CONNECT_TIMEOUT_S)
+        except TimeoutExpired as error:
+            raise _leads_nowhere(where, error.message, transient=True) from None
         if done.exit_code == 0:
             self._proven = True
             return
         said = done.error_text
-        where = f"{self._node} from {self._link.name}"
         if "HOST IDENTIFICATION HAS CHANGED" in said or "host key" in said.lower():
             raise HostKeyError(
                 f"the host key of {where} can't be trusted",
@@ -91,11 +97,19 @@ class LoginSshRoute:
                 f"{self._known_hosts} on {self._link.name}",
             )
         lines = said.splitlines()
-        raise ConnectionFailed(
-            f"ssh does not lead to {where}",
-            cause=lines[-1] if lines else f"exit status {done.exit_code}",
-            hint="`tk doctor` checks whether nodes may be entered by ssh",
-        )
+        why = lines[-1] if lines else f"exit status {done.exit_code}"
+        # A node that is slow or busy now is tried again; one that refuses us is not.
+        passing = done.exit_code == _SSH_FAILED and diagnose(self._node, said).transient
+        raise _leads_nowhere(where, why, transient=passing)
+
+
+def _leads_nowhere(where: str, why: str, *, transient: bool) -> ConnectionFailed:
+    return ConnectionFailed(
+        f"ssh does not lead to {where}",
+        cause=why,
+        hint="`tk doctor` checks whether nodes may be entered by ssh",
+        transient=transient,
+    )
 
 
 def login_ssh(installed: Installed, node: str) -> list[str]:

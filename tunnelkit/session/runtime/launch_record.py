@@ -42,9 +42,7 @@ class LaunchRecord:
     say: called with a message for the user.
     """
 
-    def __init__(
-        self, launch: LaunchSpec, paths: SessionPaths, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, launch: LaunchSpec, paths: SessionPaths, say: Callable[[str], None]) -> None:
         self._launch = launch
         self._paths = paths
         self._say = say

@@ -35,7 +35,8 @@ class JobInfo(TypedDict):
 
 
 class NodeAgentInfo(TypedDict):
-    """Another node of the allocation. agent: its agent's pid, None if it has none: `why_not`."""
+    """Another node of the allocation. agent: its agent's pid, None if it has none. why_not: why
+    it has none, or can't be reached."""
 
     node: str
     agent: int | None

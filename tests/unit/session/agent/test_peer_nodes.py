@@ -1,12 +1,16 @@
-"""The other nodes of an allocation: their names, and pods of it that are replaced."""
+"""The other nodes of an allocation: their names, pods that are replaced, links that are lost."""
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
-from tunnelkit.errors import AllocationError, UsageError
+from tunnelkit.errors import AllocationError, ConnectionFailed, TunnelkitError, UsageError
 from tunnelkit.link.base import ByteStream
 from tunnelkit.session.agent.client import AgentClient
+from tunnelkit.session.agent.local_agent import LocalAgent
 from tunnelkit.session.agent.node_agents import PeerAgents
 
 
@@ -76,3 +80,43 @@ async def test_a_node_goes_by_its_whole_name_and_a_host_by_a_short_one_of_its_ow
         with pytest.raises(AllocationError, match=f"^{found} is full"):
             await peers.execs(node)
     await peers.close()
+
+
+async def test_an_agent_that_refuses_is_told_and_tried_again_for_its_user(tmp_path: Path) -> None:
+    there = LocalAgent(tmp_path, f"peer-{tmp_path.name}")
+    refusals: list[ConnectionFailed] = []
+    told: asyncio.Queue[tuple[str, TunnelkitError]] = asyncio.Queue()
+
+    async def dial(node: str, name: str) -> ByteStream:
+        if refusals:
+            raise refusals.pop(0)
+        return await there.dial()
+
+    async def runs(node: str) -> tuple[str, int] | None:
+        return "agent", 1
+
+    peers = PeerAgents(
+        nobody,
+        dial,
+        runs,
+        debuggee=lambda channel, header: None,
+        on_stuck=lambda node, error: told.put_nowait((node, error)),
+    )
+    peers.allocated(["n1", "n2"])
+    async with asyncio.timeout(30.0):
+        client = await peers.client("n2")
+        assert client is not None
+        refused = [ConnectionFailed("ssh does not lead to n2", hint=str(one)) for one in (1, 2)]
+        refusals += refused
+        client.drop_link("cut")
+        for error in refused:
+            assert await told.get() == ("n2", error)
+            assert peers.describe()[0]["why_not"] == error.one_line()
+            with pytest.raises(ConnectionFailed) as caught:
+                await peers.execs("n2")
+            assert caught.value is error, "nobody would end the wait"
+            await peers.retry()
+        assert client.is_up and peers.describe()[0]["why_not"] is None and told.empty()
+        assert await peers.client("n2") is client
+        await client.shut_down("the test is over")
+        await peers.close()

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from tunnelkit.errors import ConnectionFailed, HostKeyError
+from tunnelkit.errors import ConnectionFailed, HostKeyError, TimeoutExpired
 from tunnelkit.link.base import ByteStream, Link
 from tunnelkit.model import Completed
 from tunnelkit.session.agent.install import Installed
@@ -123,16 +123,31 @@ async def test_the_login_hosts_ssh_is_tried_once_and_asks_nobody() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "error"),
+    ("said", "error", "transient"),
     [
-        (b"me@node4: Permission denied (publickey).\n", ConnectionFailed),
-        (b"@@@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @@@\n", HostKeyError),
-        (b"Host key verification failed.\n", HostKeyError),
+        (b"me@node4: Permission denied (publickey).\n", ConnectionFailed, False),
+        (b"ssh: connect to host node4 port 22: Connection timed out\n", ConnectionFailed, True),
+        (b"ssh: connect to host node4 port 22: No route to host\n", ConnectionFailed, True),
+        (b"Connection closed by 10.1.0.4 port 22\n", ConnectionFailed, True),
+        (b"@@@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @@@\n", HostKeyError, False),
+        (b"Host key verification failed.\n", HostKeyError, False),
     ],
 )
-async def test_how_the_login_hosts_ssh_fails(said: bytes, error: type[Exception]) -> None:
+async def test_how_the_login_hosts_ssh_fails(
+    said: bytes, error: type[Exception], transient: bool
+) -> None:
     way = LoginSshRoute(cast(Link, FakeLink(Completed(255, b"", said))), INSTALLED, "node4", ["x"])
     with pytest.raises(ConnectionFailed) as caught:
         await way.open()
     assert type(caught.value) is error
-    assert caught.value.cause
+    assert caught.value.cause and caught.value.transient is transient
+
+
+async def test_a_login_hosts_ssh_that_takes_too_long_is_tried_again() -> None:
+    class Slow(FakeLink):
+        async def run(self, argv: Sequence[str], **options: Any) -> Completed:
+            raise TimeoutExpired("`ssh` on login took more than 30 s", transient=True)
+
+    with pytest.raises(ConnectionFailed, match="does not lead to node4") as caught:
+        await LoginSshRoute(cast(Link, Slow()), INSTALLED, "node4", ["x"]).open()
+    assert caught.value.transient and "30 s" in (caught.value.cause or "")
