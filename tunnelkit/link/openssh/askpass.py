@@ -38,11 +38,13 @@ print(answer)
 
 
 class Asker:
-    """One ssh that may ask. `unanswered` is set, with the question, when nobody answers."""
+    """One ssh that may ask. `unanswered` is set, with the question, when nobody answers.
+    attended: False for an ssh in BatchMode, which only shows something (a touch)."""
 
-    def __init__(self, name: str, env: dict[str, str]) -> None:
+    def __init__(self, name: str, env: dict[str, str], *, attended: bool = True) -> None:
         self.name = name
         self.env = env
+        self.attended = attended
         self.unanswered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.waiting = 0
         self.answered_at: float | None = None
@@ -83,7 +85,7 @@ class AskpassServer:
             # A shell in front, for interpreters whose path holds a space.
             file.write(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
 
-    def asker(self, name: str) -> Asker:
+    def asker(self, name: str, *, attended: bool = True) -> Asker:
         """An asker registered under this name, with the environment for its ssh."""
         env = {
             **os.environ,
@@ -93,7 +95,7 @@ class AskpassServer:
         }
         # OpenSSH before 8.4 knows no SSH_ASKPASS_REQUIRE and wants a DISPLAY.
         env.setdefault("DISPLAY", ":0")
-        self._askers[name] = Asker(name, env)
+        self._askers[name] = Asker(name, env, attended=attended)
         return self._askers[name]
 
     async def close(self) -> None:

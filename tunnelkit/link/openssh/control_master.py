@@ -8,9 +8,9 @@ import os
 import re
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tunnelkit.child_process import (
     Lines,
@@ -34,15 +34,27 @@ _LAST_WORDS_S = 0.5
 _POLL_S = 3.0
 #: What ssh says while it waits for a finger on a security key.
 _TOUCH = "Confirm user presence"
+#: ssh's words for a host that went silent after its banner: mostly it waits for a confirmation.
+_SILENT_LOGIN = re.compile(r"^Connection to .* timed out", re.MULTILINE)
+_NO_BANNER = "during banner exchange"
+
+
+class Prepare(Protocol):
+    """See `ControlMaster`."""
+
+    async def __call__(self, *, patient: bool) -> tuple[list[str], Asker | None]:
+        """Return the argv of a new master, and its asker."""
+        ...
 
 
 class ControlMaster(WatchedConnection):
     """One authenticated connection to one host, shared by all that goes there.
 
     `prepare` gives the argv of a new master and the asker that answers its questions (None:
-    nobody). notice: called with what ssh wants to show. `upstream` is the master that this one goes
-    through; only that one's stderr says why a hop could not be made. The process is a child of this
-    one, or one that a killed predecessor left and that was adopted.
+    nobody); patient: True after one that did not wait long enough for its user. notice: called with
+    what ssh wants to show. `upstream` is the master that this one goes through; only that one's
+    stderr says why a hop could not be made. The process is a child of this one, or one that a
+    killed predecessor left and that was adopted.
     """
 
     def __init__(
@@ -50,7 +62,7 @@ class ControlMaster(WatchedConnection):
         host: str,
         control_path: Path,
         command: SshCommand,
-        prepare: Callable[[], Awaitable[tuple[list[str], Asker | None]]],
+        prepare: Prepare,
         *,
         silence_limit_s: float,
         auth_timeout_s: float,
@@ -64,6 +76,7 @@ class ControlMaster(WatchedConnection):
         self.adopted = False
         self.pid: int | None = None
         self._prepare = prepare
+        self._patient = False
         self._silence_limit_s = silence_limit_s
         self._auth_timeout_s = auth_timeout_s
         self._upstream = upstream
@@ -123,7 +136,7 @@ class ControlMaster(WatchedConnection):
     # -- a master of our own
 
     async def _start(self) -> None:
-        argv, asker = await self._prepare()
+        argv, asker = await self._prepare(patient=self._patient)
         env = asker.env if asker else _silent_env()
         mark = self._upstream.log.mark() if self._upstream else 0
         self.log = Lines(on_line=self._heard)
@@ -153,7 +166,8 @@ class ControlMaster(WatchedConnection):
             if isinstance(error, _Ended):
                 above = self._upstream.log.since(mark) if self._upstream else []
                 text = "\n".join([self.log.text(), *above])
-                raise (await asyncio.to_thread(diagnose, self.host, text)) from None
+                found = await asyncio.to_thread(diagnose, self.host, text)
+                raise self._for_its_user(found, text, asker) from None
             raise
         self._child, self.pid, self.adopted = child, child.pid, False
         self._watch = asyncio.create_task(self._watch_child(child, drained, draining))
@@ -193,15 +207,33 @@ class ControlMaster(WatchedConnection):
         limit, since = self._silence_limit_s, started
         if asker and asker.waiting:
             return  # a user is thinking
-        if asker and asker.answered_at is not None:
-            limit, since = self._auth_timeout_s, asker.answered_at
-        if time.monotonic() - since > limit:
-            raise ConnectionFailed(
-                f"{self.host} does not answer",
-                cause=self.log.text() or f"ssh was silent for {limit:.0f} s",
-                hint="check the network or VPN, and the host name",
-                transient=True,
-            )
+        if asker and asker.attended:
+            # Or confirms elsewhere, on a phone or by an agent. ssh finds a dead host by itself.
+            limit, since = max(limit, self._auth_timeout_s), asker.answered_at or started
+        if time.monotonic() - since <= limit:
+            return
+        silent = self.log.text() or f"ssh was silent for {limit:.0f} s"
+        if asker and asker.attended:
+            raise _broken_off(self.host, silent)
+        raise ConnectionFailed(
+            f"{self.host} does not answer",
+            cause=silent,
+            hint="check the network or VPN, and the host name",
+            transient=True,
+        )
+
+    def _for_its_user(
+        self, found: TunnelkitError, text: str, asker: Asker | None
+    ) -> TunnelkitError:
+        """Return the error of an ssh that ended: if its user may have acted for it, one that stops
+        the attempts. A further one would ask, or send a push, again."""
+        if not found.transient or asker is None or not asker.attended:
+            return found
+        late = _SILENT_LOGIN.search(text) is not None and _NO_BANNER not in text
+        self._patient = self._patient or late
+        if not late and asker.answered_at is None:
+            return found
+        return _broken_off(self.host, found.cause or found.message)
 
     async def _watch_child(
         self, child: asyncio.subprocess.Process, *outputs: asyncio.Task[None]
@@ -272,6 +304,14 @@ class ControlMaster(WatchedConnection):
                 self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
         self._child = self._watch = self.pid = None
+
+
+def _broken_off(host: str, cause: str) -> AuthenticationFailed:
+    return AuthenticationFailed(
+        f"the login at {host} broke off",
+        cause=cause,
+        hint="once more: `tk auth`, or `tk up`; if it waits for a push, confirm that at once",
+    )
 
 
 class _Ended(Exception):

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tunnelkit.errors import (
@@ -75,6 +78,8 @@ class OpenSSHLink(HostLink[ControlMaster, OpenSSHSessions, OpenSSHForward]):
         self._notice = notice
         self._command = SshCommand(options, batch=True)
         self._asking = SshCommand(options, batch=self._batch)
+        count_max = math.ceil(options.auth_timeout_s / options.alive_interval_s)
+        self._patient = SshCommand(replace(options, alive_count_max=count_max), batch=self._batch)
         self._login = self._host(None)
         self._pin = LoginPin()
         self._forwards = self._table = OpenSSHForwards(
@@ -129,7 +134,7 @@ class OpenSSHLink(HostLink[ControlMaster, OpenSSHSessions, OpenSSHForward]):
             name,
             self._control_path(node),
             self._command,
-            (lambda: self._prepare_node(node)) if node else self._prepare_login,
+            partial(self._prepare_node, node) if node else self._prepare_login,
             silence_limit_s=self._options.connect_timeout_s * hops + _SILENCE_S,
             auth_timeout_s=self._options.auth_timeout_s,
             upstream=self._login.connection if node else None,
@@ -144,9 +149,9 @@ class OpenSSHLink(HostLink[ControlMaster, OpenSSHSessions, OpenSSHForward]):
         if host.connection.adopted:
             await self._table.drop_leftovers(host.connection)
 
-    async def _prepare_login(self) -> tuple[list[str], Asker | None]:
+    async def _prepare_login(self, *, patient: bool) -> tuple[list[str], Asker | None]:
         name = self._options.login.destination
-        command = self._connecting()
+        command, asker = self._connecting(name, patient=patient)
         config = await effective_config(command.print_config(name), name)
         extra = [
             *self._pin.options(),
@@ -154,7 +159,7 @@ class OpenSSHLink(HostLink[ControlMaster, OpenSSHSessions, OpenSSHForward]):
             *cipher_options(config.ciphers),
             *await login_options(config, own=self._known_hosts),
         ]
-        return command.master(self._control_path(None), name, extra=extra), self._asker(name)
+        return command.master(self._control_path(None), name, extra=extra), asker
 
     async def _learn_host(self) -> None:
         """Remember which host the login's name led to, where it leads to several."""
@@ -177,8 +182,8 @@ class OpenSSHLink(HostLink[ControlMaster, OpenSSHSessions, OpenSSHForward]):
             if moved is not None and self._notice is not None:
                 self._notice(f"{name} is another host now: {moved[1]}, no longer {moved[0]}")
 
-    async def _prepare_node(self, node: str) -> tuple[list[str], Asker | None]:
-        command = self._connecting()
+    async def _prepare_node(self, node: str, *, patient: bool) -> tuple[list[str], Asker | None]:
+        command, asker = self._connecting(node, patient=patient)
         config = await effective_config(command.print_config(node), node)
         login = re.sub(r"[^A-Za-z0-9.-]", "-", self.destination())
         extra = [
@@ -186,14 +191,21 @@ class OpenSSHLink(HostLink[ControlMaster, OpenSSHSessions, OpenSSHForward]):
             *cipher_options(config.ciphers),
             *await node_options(config, alias=f"{node}.via.{login}", own=self._known_hosts),
         ]
-        return command.master(self._control_path(node), node, extra=extra), self._asker(node)
+        return command.master(self._control_path(node), node, extra=extra), asker
 
-    def _connecting(self) -> SshCommand:
-        """The ssh command of the next connection: one that may ask, or one in BatchMode."""
-        return self._asking if self._attended() else self._command
+    def _connecting(self, name: str, *, patient: bool) -> tuple[SshCommand, Asker | None]:
+        """The ssh command of the next connection: one that may ask, or one in BatchMode.
 
-    def _asker(self, name: str) -> Asker | None:
-        return self._askpass.asker(name) if self._askpass and not self._batch else None
+        patient: wait for a confirmation as long as `auth_timeout_s` allows. ssh has one limit for
+        silence, so a connection that is lost later is noticed as late.
+        """
+        attended = self._attended()
+        asker = None
+        if self._askpass and not self._batch:
+            asker = self._askpass.asker(name, attended=attended)
+        if not attended:
+            return self._command, asker
+        return self._patient if patient else self._asking, asker
 
     # -- files
 

@@ -1,0 +1,98 @@
+"""A master whose login breaks off: tried again only where its user has done nothing for it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tunnelkit.errors import AuthenticationFailed, ConnectionFailed, TunnelkitError
+from tunnelkit.link.openssh.argv import SshCommand
+from tunnelkit.link.openssh.askpass import Asker
+from tunnelkit.link.openssh.control_master import ControlMaster
+from tunnelkit.link.options import LinkOptions
+from tunnelkit.model import Hop
+
+SILENT = "Connection to 10.0.0.1 port 22 timed out"
+NO_BANNER = f"Connection timed out during banner exchange\n{SILENT}"
+DEAD = "ssh: connect to host login port 22: Connection timed out"
+CLOSED = "Connection closed by 10.0.0.1 port 22"
+REFUSED = "me@login: Permission denied (publickey)."
+
+
+class Rig:
+    """A master whose ssh is a script; `patient` has how each start of it was asked for."""
+
+    def __init__(self, directory: Path, *, limit_s: float = 60.0) -> None:
+        self.patient: list[bool] = []
+        self.script = "exit 255"
+        self.attended = True
+        self.answered_at: float | None = None
+        options = LinkOptions(Hop("login"))
+        self.master = ControlMaster(
+            "login",
+            directory / "m",
+            SshCommand(options, batch=False),
+            self._prepare,
+            silence_limit_s=limit_s,
+            auth_timeout_s=limit_s,
+        )
+
+    async def _prepare(self, *, patient: bool) -> tuple[list[str], Asker | None]:
+        self.patient.append(patient)
+        asker = Asker("login", dict(os.environ), attended=self.attended)
+        asker.answered_at = self.answered_at
+        return ["sh", "-c", self.script], asker
+
+    async def fails(self, said: str) -> TunnelkitError:
+        self.script = f"printf '%s\\n' {shlex.quote(said)} >&2; exit 255"
+        with pytest.raises(ConnectionFailed) as caught:
+            await self.master.open()
+        return caught.value
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+async def test_a_silent_login_is_not_tried_again_and_waits_longer_the_next_time(rig: Rig) -> None:
+    """Each attempt sends a push to the user's phone, and ssh asks nothing."""
+    error = await rig.fails(SILENT)
+    assert isinstance(error, AuthenticationFailed) and not error.transient
+    assert "timed out" in (error.cause or "") and "tk auth" in (error.hint or "")
+    await rig.fails(SILENT)
+    assert rig.patient == [False, True]
+
+
+@pytest.mark.parametrize("said", [DEAD, NO_BANNER, CLOSED])
+async def test_a_host_that_is_not_reached_is_tried_again(rig: Rig, said: str) -> None:
+    error = await rig.fails(said)
+    assert error.transient and not isinstance(error, AuthenticationFailed)
+    await rig.fails(said)
+    assert rig.patient == [False, False]
+
+
+async def test_a_break_after_an_answer_is_not_tried_again(rig: Rig) -> None:
+    rig.answered_at = 1.0
+    assert isinstance(await rig.fails(CLOSED), AuthenticationFailed)
+    refused = await rig.fails(REFUSED)
+    assert "did not let us in" in refused.message, "what it says itself is kept"
+
+
+async def test_a_reconnect_in_the_background_is_tried_again(rig: Rig) -> None:
+    rig.attended = False
+    error = await rig.fails(SILENT)
+    assert error.transient and not isinstance(error, AuthenticationFailed)
+
+
+@pytest.mark.parametrize("attended", [True, False])
+async def test_an_ssh_that_never_says_a_word_is_ended(tmp_path: Path, attended: bool) -> None:
+    rig = Rig(tmp_path, limit_s=0.0)
+    rig.attended, rig.script = attended, "exec sleep 60"
+    with pytest.raises(ConnectionFailed, match="login") as caught:
+        await rig.master.open()
+    assert isinstance(caught.value, AuthenticationFailed) is attended
+    assert caught.value.transient is not attended
