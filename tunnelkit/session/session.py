@@ -17,6 +17,7 @@ from tunnelkit.session.agent.client import AgentClient, AgentGone
 from tunnelkit.session.agent.install import pack
 from tunnelkit.session.agents import SessionAgents
 from tunnelkit.session.allocation.allocated import Allocated
+from tunnelkit.session.allocation.launch_record import LaunchRecord
 from tunnelkit.session.allocation.manager import AllocationManager
 from tunnelkit.session.backends.backend import Backend
 from tunnelkit.session.comeback import Comeback
@@ -32,7 +33,6 @@ from tunnelkit.session.job.time_limit import TimeLimit, in_words
 from tunnelkit.session.job_monitor import JobMonitor
 from tunnelkit.session.runtime.background_tasks import BackgroundTasks
 from tunnelkit.session.runtime.event_log import EventLog
-from tunnelkit.session.runtime.launch_record import LaunchRecord
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, job_name
 from tunnelkit.session.runtime.preload import preload

@@ -16,6 +16,7 @@ from tunnelkit.scheduler.base import Command, Where
 from tunnelkit.session.agent.attach_job import check_adoptable
 from tunnelkit.session.allocation.agent_setup import AgentSetup, Say
 from tunnelkit.session.allocation.allocated import Allocated, AllocatedJob
+from tunnelkit.session.allocation.launch_record import LaunchRecord
 from tunnelkit.session.backends.backend import Backend
 from tunnelkit.session.job.cancelled_jobs import CancelledJobs
 from tunnelkit.session.job.job import JobHandle, PendingWatcher
@@ -23,7 +24,6 @@ from tunnelkit.session.job.outcome import JobOutcome, wait_job_outcome
 from tunnelkit.session.job.replacement import wait_replacement
 from tunnelkit.session.runtime.completion_cache import learn
 from tunnelkit.session.runtime.event_log import Record, unrecorded
-from tunnelkit.session.runtime.launch_record import LaunchRecord
 
 #: Limit for a scheduler's command on the laptop.
 _ON_LAPTOP_S = 30.0
@@ -213,7 +213,7 @@ class AllocationManager:
 
     async def _check_left_host(self, node: str | None) -> None:
         """Check that no agent of an earlier session is left on another host without a scheduler:
-        nobody would end it. A host that can't be reached is only told. Raises AllocationError."""
+        nobody would end it. If it can't be reached, the user is warned. Raises AllocationError."""
         left = None if self._launch_record is None else self._launch_record.left
         if left is None or left.node == node:
             return

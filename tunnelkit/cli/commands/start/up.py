@@ -269,7 +269,7 @@ def _check_same_job(launch: LaunchSpec, status: SessionStatus) -> None:
 def _check_same_request(launch: LaunchSpec, paths: SessionPaths) -> None:
     """Check that the session has what is asked for now: a running one can't be changed."""
     from tunnelkit.errors import NoSessionError
-    from tunnelkit.session.runtime.launch_record import check_same_request
+    from tunnelkit.session.allocation.launch_record import check_same_request
     from tunnelkit.session.runtime.launch_spec import LaunchSpec
 
     try:

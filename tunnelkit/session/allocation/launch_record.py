@@ -15,8 +15,8 @@ from tunnelkit.session.runtime.paths import SessionPaths
 def check_same_request(asked: Settings, has: Settings, tell: Callable[[str], None]) -> None:
     """Check that an allocation has what is asked for now: a job can't be changed.
 
-    A flag's value that it has not raises UsageError. One of a file, which may have been changed
-    meanwhile, is told.
+    Raises UsageError for a flag's value that it has not. tell: called with a message for one of a
+    file, which may have been changed meanwhile.
     """
     for name, origin in asked.origins.items():
         if not name.startswith("allocation.") or origin.kind == "default":

@@ -10,7 +10,7 @@ from tunnelkit.config.load import load
 from tunnelkit.config.schema import Origin, OriginKind, Settings, build
 from tunnelkit.errors import AllocationError, UsageError
 from tunnelkit.model import JobState, JobStatus
-from tunnelkit.session.runtime.launch_record import LaunchRecord
+from tunnelkit.session.allocation.launch_record import LaunchRecord
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, session_paths
 
