@@ -101,7 +101,9 @@ async def test_without_a_scheduler_an_agent_on_another_host_is_not_forgotten(
     cell = directory_of(session)
     (cell / "pid").write_text("no job\n")
     starts = Starts(session.launch.settings, replace(cells(cell), find_scheduler=none))
-    await starts.killed(await starts.up(NODE))
+    first = await starts.up(NODE)
+    (cell / "pid").write_text(str(first.agents.pid))  # ended with the fixture, at the latest
+    await starts.killed(first)
     with pytest.raises(AllocationError, match=f"session is on {NODE}") as caught:
         await starts.up("hostB")
     assert "tk down first, then tk up hostB" in caught.value.one_line()
