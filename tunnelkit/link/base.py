@@ -69,6 +69,11 @@ class Link(Protocol):
         """Return True if the connection answers."""
         ...
 
+    async def doubt(self) -> None:
+        """Somebody heard nothing over this link for a while: end the connection if it is dead, and
+        would not find that out soon by itself. Returns once that is known."""
+        ...
+
     async def wait_lost(self) -> str:
         """Wait until the connection to the login host, or one that carries a forward to a node, is
         lost.
@@ -138,7 +143,8 @@ class LinkSetup:
 
     control_dir: a private directory for the link's sockets. prompter: asks the user; None: nobody
     is there. batch: True forbids all questions. attended: returns True while questions are
-    allowed. notice: called with a message for the user.
+    allowed. notice: called with a message for the user. patient_logins: a file of this user's with
+    the hosts whose logins wait for their user; None: each link finds out by itself.
     """
 
     control_dir: Path
@@ -146,6 +152,7 @@ class LinkSetup:
     batch: bool = False
     attended: Callable[[], bool] = lambda: True
     notice: Callable[[str], None] | None = None
+    patient_logins: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import shutil
 import sys
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from tunnelkit.config.schema import LinkName, Settings
 from tunnelkit.errors import MissingProgram
 from tunnelkit.link.base import Link, LinkKind, LinkSetup
 from tunnelkit.link.options import LinkOptions, link_options
-
-if TYPE_CHECKING:
-    from tunnelkit.link.openssh.link import OpenSSHLink
-    from tunnelkit.link.paramiko_link.link import ParamikoLink
 
 
 def link_name(wanted: LinkName, ssh: str = "ssh") -> Literal["openssh", "paramiko"]:
@@ -29,14 +25,32 @@ def make_link(wanted: LinkName, options: LinkOptions, setup: LinkSetup) -> Link:
     """Return an ssh link that is not open yet; see `OpenSSHLink` and `ParamikoLink`.
 
     Raises MissingProgram if OpenSSH is wanted and not installed."""
-    link = _link_class(wanted, options.ssh)
-    return link(
+    if link_name(wanted, options.ssh) == "paramiko":
+        from tunnelkit.link.paramiko_link.link import ParamikoLink  # costs a tenth of a second
+
+        return ParamikoLink(
+            options,
+            control_dir=setup.control_dir,
+            prompter=setup.prompter,
+            batch=setup.batch,
+            attended=setup.attended,
+            notice=setup.notice,
+        )
+    if shutil.which(options.ssh) is None:
+        raise MissingProgram(
+            f"{options.ssh} is not installed",
+            hint="install the OpenSSH client, or use `--link paramiko`",
+        )
+    from tunnelkit.link.openssh.link import OpenSSHLink
+
+    return OpenSSHLink(
         options,
         control_dir=setup.control_dir,
         prompter=setup.prompter,
         batch=setup.batch,
         attended=setup.attended,
         notice=setup.notice,
+        patient_logins=setup.patient_logins,
     )
 
 
@@ -52,18 +66,3 @@ SSH_LINKS = (
     LinkKind("openssh", _openssh, suits=lambda: link_name("auto") == "openssh"),
     LinkKind("paramiko", _paramiko),
 )
-
-
-def _link_class(wanted: LinkName, ssh: str) -> type[OpenSSHLink] | type[ParamikoLink]:
-    if link_name(wanted, ssh) == "paramiko":
-        from tunnelkit.link.paramiko_link.link import ParamikoLink  # costs a tenth of a second
-
-        return ParamikoLink
-    if shutil.which(ssh) is None:
-        raise MissingProgram(
-            f"{ssh} is not installed",
-            hint="install the OpenSSH client, or use `--link paramiko`",
-        )
-    from tunnelkit.link.openssh.link import OpenSSHLink
-
-    return OpenSSHLink

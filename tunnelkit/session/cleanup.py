@@ -15,7 +15,13 @@ from tunnelkit.session.allocation.manager import AllocationManager
 from tunnelkit.session.backends.registry import choose
 from tunnelkit.session.job.job import NoWatcher
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
-from tunnelkit.session.runtime.paths import SessionPaths, hold_lock, job_name, state_root
+from tunnelkit.session.runtime.paths import (
+    SessionPaths,
+    hold_lock,
+    job_name,
+    patient_logins,
+    state_root,
+)
 
 
 async def sweep(launch: LaunchSpec, paths: SessionPaths, prompter: Prompter | None = None) -> str:
@@ -32,7 +38,8 @@ async def sweep(launch: LaunchSpec, paths: SessionPaths, prompter: Prompter | No
 async def _sweep(launch: LaunchSpec, paths: SessionPaths, prompter: Prompter | None) -> str:
     settings = launch.settings
     backend = choose(settings)
-    link = backend.make_link(settings, LinkSetup(paths.link_dir, prompter))
+    setup = LinkSetup(paths.link_dir, prompter, patient_logins=patient_logins())
+    link = backend.make_link(settings, setup)
     cluster = AllocationManager(
         link,
         settings,

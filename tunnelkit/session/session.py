@@ -339,6 +339,7 @@ class Session:
             self._become_ready()
         else:
             self.states.become(SessionState.RECONNECTING, why, error)
+            self._tasks.spawn(self.link.doubt())
 
     def _become_ready(self) -> None:
         self.states.become(SessionState.READY)

@@ -65,6 +65,7 @@ async def connect(
         prompter: Any = None,
         notice: Callable[[str], None] | None = None,
         attended: Callable[[], bool] = lambda: True,
+        patient_logins: Path | None = None,
         **changes: Any,
     ) -> OpenSSHLink | ParamikoLink:
         options = LinkOptions(
@@ -72,12 +73,14 @@ async def connect(
         )
         # The longer way first, so that what the tests ask of forwards is asked of it.
         changes.setdefault("node_routes", ("chain", "node"))
+        more = {} if backend is ParamikoLink else {"patient_logins": patient_logins}
         link = backend(
             replace(options, **changes),
             control_dir=cluster.home / control,
             prompter=prompter,
             attended=attended,
             notice=notice,
+            **more,
         )
         links.append(link)
         if opened:

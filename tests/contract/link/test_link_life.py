@@ -17,6 +17,7 @@ from link_rig import OPENSSH, PARAMIKO, cut, leftovers, wait_for
 from tests.support.ports import free_port
 from tunnelkit import local_ports
 from tunnelkit.errors import ConnectionFailed
+from tunnelkit.link.openssh import control_master
 from tunnelkit.model import Hop, LocalForward
 
 
@@ -208,6 +209,28 @@ async def test_a_silent_connection_is_noticed(connect, cluster) -> None:
     cluster["login"].start()
     await link.open()
     assert (await link.run(["echo", "hi"])).text == "hi\n"
+
+
+@OPENSSH
+async def test_who_doubts_a_link_of_long_patience_ends_it_if_it_is_dead(
+    connect, cluster, monkeypatch
+) -> None:
+    """ssh itself, which waited for a push on a phone, would notice it two minutes later."""
+    monkeypatch.setattr(control_master, "_PROOF_S", 1.0)
+    (cluster.home / "patient").write_text("login\n")
+
+    async def prompter(question: str, echo: bool) -> None:
+        return None
+
+    link = await connect(prompter=prompter, patient_logins=cluster.home / "patient")
+    await link.doubt()
+    assert (await link.run(["echo", "hi"])).text == "hi\n"
+    lost = asyncio.create_task(link.wait_lost())
+    await asyncio.sleep(0)
+    cluster["login"].freeze()
+    await asyncio.gather(link.doubt(), link.doubt())
+    assert "login" in await asyncio.wait_for(lost, 5)
+    assert not await link.is_alive()
 
 
 @OPENSSH

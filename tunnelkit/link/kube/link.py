@@ -70,6 +70,9 @@ class KubeLink(Link):
     def _is_open(self) -> bool:
         raise NotImplementedError
 
+    async def doubt(self) -> None:
+        """See `base.Link.doubt`; kubectl and tk's own pings notice a loss soon enough."""
+
     async def request(self, method: str, path: str, body: bytes = b"") -> Response:
         """Send a request (GET, POST or DELETE) to the API server; a refusal is an answer, too.
 

@@ -25,6 +25,7 @@ from tunnelkit.child_process import (
 from tunnelkit.errors import AuthenticationFailed, ConnectionFailed, TunnelkitError
 from tunnelkit.link.openssh.argv import READY, SshCommand
 from tunnelkit.link.openssh.askpass import Asker
+from tunnelkit.link.openssh.patient_logins import PatientLogins
 from tunnelkit.link.shared.diagnosis import diagnose
 from tunnelkit.link.shared.loss import WatchedConnection, lost
 from tunnelkit.model import Completed
@@ -32,6 +33,8 @@ from tunnelkit.model import Completed
 _CONTROL_TIMEOUT_S = 5.0
 _LAST_WORDS_S = 0.5
 _POLL_S = 3.0
+#: A host that does not run `true` in that time is taken for lost.
+_PROOF_S = 10.0
 #: What ssh says while it waits for a finger on a security key.
 _TOUCH = "Confirm user presence"
 #: ssh's words for a host that went silent after its banner: mostly it waits for a confirmation.
@@ -51,10 +54,10 @@ class ControlMaster(WatchedConnection):
     """One authenticated connection to one host, shared by all that goes there.
 
     `prepare` gives the argv of a new master and the asker that answers its questions (None:
-    nobody); patient: True after one that did not wait long enough for its user. notice: called with
-    what ssh wants to show. `upstream` is the master that this one goes through; only that one's
-    stderr says why a hop could not be made. The process is a child of this one, or one that a
-    killed predecessor left and that was adopted.
+    nobody); patient: True if the host's logins wait for their user, as `patient_logins` knows.
+    notice: called with what ssh wants to show. `upstream` is the master that this one goes
+    through; only that one's stderr says why a hop could not be made. The process is a child of this
+    one, or one that a killed predecessor left and that was adopted.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class ControlMaster(WatchedConnection):
         *,
         silence_limit_s: float,
         auth_timeout_s: float,
+        patient_logins: PatientLogins,
         upstream: ControlMaster | None = None,
         notice: Callable[[str], None] | None = None,
     ) -> None:
@@ -76,7 +80,10 @@ class ControlMaster(WatchedConnection):
         self.adopted = False
         self.pid: int | None = None
         self._prepare = prepare
-        self._patient = False
+        self._patient_logins = patient_logins
+        #: True if this ssh itself notices late that its connection is lost.
+        self._notices_late = False
+        self._proving = asyncio.Lock()
         self._silence_limit_s = silence_limit_s
         self._auth_timeout_s = auth_timeout_s
         self._upstream = upstream
@@ -110,6 +117,23 @@ class ControlMaster(WatchedConnection):
         """Ask the master itself whether it is there."""
         return self.is_up and await self._running_pid() is not None
 
+    async def prove(self) -> None:
+        """End a connection that is dead and would notice it late. Concurrent calls share one."""
+        if self._proving.locked():
+            return
+        async with self._proving:
+            if not (self._notices_late and self.is_up):
+                return
+            argv = self.command.session(self.control_path)
+            with contextlib.suppress(TimeoutError):
+                await run_child([*argv, "--", self.host, "true"], timeout_s=_PROOF_S)
+                return
+            async with self._lock:
+                if self.adopted and self.is_up:
+                    await self._end_adopted()
+                elif self._child is not None:
+                    await end(self._child)
+
     async def control(self, operation: str, *words: str) -> Completed:
         """`ssh -O operation`. Raises ConnectionFailed if the master does not answer."""
         try:
@@ -136,7 +160,8 @@ class ControlMaster(WatchedConnection):
     # -- a master of our own
 
     async def _start(self) -> None:
-        argv, asker = await self._prepare(patient=self._patient)
+        patient = self.host in self._patient_logins
+        argv, asker = await self._prepare(patient=patient)
         env = asker.env if asker else _silent_env()
         mark = self._upstream.log.mark() if self._upstream else 0
         self.log = Lines(on_line=self._heard)
@@ -169,6 +194,9 @@ class ControlMaster(WatchedConnection):
                 found = await asyncio.to_thread(diagnose, self.host, text)
                 raise self._for_its_user(found, text, asker) from None
             raise
+        if asker and asker.answered_at is not None:
+            self._patient_logins.add(self.host)
+        self._notices_late = patient
         self._child, self.pid, self.adopted = child, child.pid, False
         self._watch = asyncio.create_task(self._watch_child(child, drained, draining))
 
@@ -230,7 +258,8 @@ class ControlMaster(WatchedConnection):
         if not found.transient or asker is None or not asker.attended:
             return found
         late = _SILENT_LOGIN.search(text) is not None and _NO_BANNER not in text
-        self._patient = self._patient or late
+        if late or asker.answered_at is not None:
+            self._patient_logins.add(self.host)
         if not late and asker.answered_at is None:
             return found
         return _broken_off(self.host, found.cause or found.message)
@@ -249,7 +278,7 @@ class ControlMaster(WatchedConnection):
     # -- a master that a predecessor left
 
     def _adopt(self, pid: int) -> None:
-        self._child, self.pid, self.adopted = None, pid, True
+        self._child, self.pid, self.adopted, self._notices_late = None, pid, True, True
         self._watch = asyncio.create_task(self._watch_pid(pid))
 
     async def _watch_pid(self, pid: int) -> str:

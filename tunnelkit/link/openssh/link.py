@@ -27,6 +27,7 @@ from tunnelkit.link.openssh.argv import SshCommand
 from tunnelkit.link.openssh.askpass import Asker, AskpassServer
 from tunnelkit.link.openssh.control_master import ControlMaster
 from tunnelkit.link.openssh.forwards import OpenSSHForward, OpenSSHForwards
+from tunnelkit.link.openssh.patient_logins import PatientLogins
 from tunnelkit.link.openssh.sessions import OpenSSHSessions
 from tunnelkit.link.options import LinkOptions
 from tunnelkit.link.shared.address_pin import LoginPin
@@ -68,6 +69,7 @@ class OpenSSHLink(HostLink[ControlMaster, OpenSSHSessions, OpenSSHForward]):
         batch: bool = False,
         attended: Callable[[], bool] = lambda: True,
         notice: Callable[[str], None] | None = None,
+        patient_logins: Path | None = None,
     ) -> None:
         super().__init__(options, control_dir)
         control_dir = self._directory
@@ -80,6 +82,7 @@ class OpenSSHLink(HostLink[ControlMaster, OpenSSHSessions, OpenSSHForward]):
         self._asking = SshCommand(options, batch=self._batch)
         count_max = math.ceil(options.auth_timeout_s / options.alive_interval_s)
         self._patient = SshCommand(replace(options, alive_count_max=count_max), batch=self._batch)
+        self._patient_logins = PatientLogins(patient_logins)
         self._login = self._host(None)
         self._pin = LoginPin()
         self._forwards = self._table = OpenSSHForwards(
@@ -137,6 +140,7 @@ class OpenSSHLink(HostLink[ControlMaster, OpenSSHSessions, OpenSSHForward]):
             partial(self._prepare_node, node) if node else self._prepare_login,
             silence_limit_s=self._options.connect_timeout_s * hops + _SILENCE_S,
             auth_timeout_s=self._options.auth_timeout_s,
+            patient_logins=self._patient_logins,
             upstream=self._login.connection if node else None,
             notice=self._notice,
         )
@@ -197,7 +201,7 @@ class OpenSSHLink(HostLink[ControlMaster, OpenSSHSessions, OpenSSHForward]):
         """The ssh command of the next connection: one that may ask, or one in BatchMode.
 
         patient: wait for a confirmation as long as `auth_timeout_s` allows. ssh has one limit for
-        silence, so a connection that is lost later is noticed as late.
+        silence, so it notices a loss as late; `doubt` does so earlier.
         """
         attended = self._attended()
         asker = None

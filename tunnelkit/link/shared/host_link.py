@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from tunnelkit.errors import TunnelkitError
+from tunnelkit.errors import TimeoutExpired, TunnelkitError
 from tunnelkit.link.base import ByteStream, Link
 from tunnelkit.link.options import LinkOptions, destination_words
 from tunnelkit.link.shared.forward_table import ActiveForward, Connection, ForwardTable
@@ -31,6 +31,10 @@ class HostConnection(Connection, Protocol):
 
     async def check(self) -> bool:
         """True if the connection is there, as far as the backend can ask."""
+        ...
+
+    async def prove(self) -> None:
+        """See `base.Link.doubt`."""
         ...
 
     async def close(self) -> None:
@@ -95,6 +99,10 @@ class HostLink(Link, Generic[C, S, F]):
         """See `base.Link.is_alive`."""
         return await self._login.connection.check()
 
+    async def doubt(self) -> None:
+        """See `base.Link.doubt`."""
+        await self._login.connection.prove()
+
     async def wait_lost(self) -> str:
         """See `base.Link.wait_lost`."""
         login = self._login.connection
@@ -114,7 +122,11 @@ class HostLink(Link, Generic[C, S, F]):
     ) -> Completed:
         """See `base.Link.run`."""
         host = await self._ready(node)
-        return await host.sessions.run(argv, stdin=stdin, timeout_s=timeout_s)
+        try:
+            return await host.sessions.run(argv, stdin=stdin, timeout_s=timeout_s)
+        except TimeoutExpired:
+            await self.doubt()
+            raise
 
     async def open_stream(self, argv: Sequence[str], *, node: str | None = None) -> ByteStream:
         """See `base.Link.open_stream`."""

@@ -59,6 +59,9 @@ class WatchedConnection:
         """True if the connection has not ended, as far as is known."""
         return self._watch is not None and not self._watch.done()
 
+    async def prove(self) -> None:
+        """See `base.Link.doubt`; by default the connection finds its own loss soon enough."""
+
     async def wait(self) -> str:
         """Return, with the reason, once the connection is gone."""
         if self._watch is None:

@@ -12,7 +12,7 @@ from tunnelkit.link.base import LinkSetup, Prompter
 from tunnelkit.session.backends.backend import Backend
 from tunnelkit.session.connection.link_keeper import LinkKeeper
 from tunnelkit.session.connection.prompt_gate import PromptGate
-from tunnelkit.session.runtime.paths import SessionPaths
+from tunnelkit.session.runtime.paths import SessionPaths, patient_logins
 
 #: The part whose attempts have stopped.
 Waiting = Literal["link", "agent"]
@@ -53,6 +53,7 @@ class LoginConnection:
                 prompter=self.gate.ask,
                 attended=self.gate.is_open,
                 notice=notice,
+                patient_logins=patient_logins(),
             ),
         )
         self.keeper = LinkKeeper(self.link, lost=self._lost, stuck=partial(self.on_stuck, "link"))

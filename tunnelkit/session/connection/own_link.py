@@ -14,6 +14,7 @@ from tunnelkit.model import Completed
 from tunnelkit.scheduler.base import Scheduler
 from tunnelkit.session.backends.backend import Question
 from tunnelkit.session.backends.registry import choose
+from tunnelkit.session.runtime.paths import patient_logins
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ async def own_link(
     where the backend can. Raises ConnectionFailed, HostKeyError, SchedulerError."""
     backend = choose(settings)
     with tempfile.TemporaryDirectory(prefix="tk-") as directory:
-        link = backend.make_link(settings, LinkSetup(Path(directory), prompter))
+        setup = LinkSetup(Path(directory), prompter, patient_logins=patient_logins())
+        link = backend.make_link(settings, setup)
         try:
             await link.open()
             if question is not None and backend.ask_first is not None:

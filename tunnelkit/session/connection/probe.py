@@ -14,7 +14,7 @@ from tunnelkit.link.base import LinkSetup, Prompter
 from tunnelkit.session.backends.registry import choose
 from tunnelkit.session.runtime import control_client
 from tunnelkit.session.runtime.control_calls import Status
-from tunnelkit.session.runtime.paths import session_paths
+from tunnelkit.session.runtime.paths import patient_logins, session_paths
 
 _POD_HOME = "/tk"
 _ASK_HOME = r"""printf '%s\n' "$HOME" """
@@ -80,7 +80,7 @@ def _ask_once(target: _Target) -> ClusterProbe:
 
     async def ask() -> ClusterProbe:
         with tempfile.TemporaryDirectory(prefix="tk-") as directory:
-            setup = LinkSetup(Path(directory), target.prompter)
+            setup = LinkSetup(Path(directory), target.prompter, patient_logins=patient_logins())
             link = backend.make_link(target.settings, setup)
             try:
                 await link.open()

@@ -181,6 +181,11 @@ def _own_runtime_root() -> Path:
     return below_state if fits else Path.home() / ".tk-run"
 
 
+def patient_logins() -> Path:
+    """Return the file of the hosts whose logins wait for their user."""
+    return state_root() / "patient-logins"
+
+
 def state_root(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the directory of all sessions' lasting state."""
     override = environ.get("TK_STATE_DIR")

@@ -12,6 +12,7 @@ from tunnelkit.errors import AuthenticationFailed, ConnectionFailed, TunnelkitEr
 from tunnelkit.link.openssh.argv import SshCommand
 from tunnelkit.link.openssh.askpass import Asker
 from tunnelkit.link.openssh.control_master import ControlMaster
+from tunnelkit.link.openssh.patient_logins import PatientLogins
 from tunnelkit.link.options import LinkOptions
 from tunnelkit.model import Hop
 
@@ -38,6 +39,7 @@ class Rig:
             self._prepare,
             silence_limit_s=limit_s,
             auth_timeout_s=limit_s,
+            patient_logins=PatientLogins(directory / "patient-logins"),
         )
 
     async def _prepare(self, *, patient: bool) -> tuple[list[str], Asker | None]:
@@ -96,3 +98,16 @@ async def test_an_ssh_that_never_says_a_word_is_ended(tmp_path: Path, attended: 
         await rig.master.open()
     assert isinstance(caught.value, AuthenticationFailed) is attended
     assert caught.value.transient is not attended
+
+
+async def test_a_host_that_made_its_user_act_is_remembered(rig: Rig, tmp_path: Path) -> None:
+    """The next `tk up` waits long enough from its first attempt on."""
+    rig.answered_at = 1.0
+    await rig.fails(CLOSED)
+    later = Rig(tmp_path)
+    await later.fails(CLOSED)
+    assert (rig.patient, later.patient) == ([False], [True])
+    assert (tmp_path / "patient-logins").read_text() == "login\n"
+    (tmp_path / "patient-logins").unlink()
+    (tmp_path / "patient-logins").mkdir()  # an unusable file is no error
+    await Rig(tmp_path).fails(CLOSED)
