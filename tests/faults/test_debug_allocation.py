@@ -55,6 +55,8 @@ async def test_the_end_of_the_allocation_is_told_to_editor_and_f5(
     project = node2
     status = await project.up("node2", "--cpus", "2")
     terminal = await project.loop("python", "2.py")
+    running = await project.terminal("run", "sh", "-c", "echo up; exec sleep 600")
+    await running.line("^up$")
     editor, _, frame = await project.f5_to_stop(STOP)
     assert await editor.evaluate("step", frame) == "0"
     started = time.monotonic()
@@ -65,6 +67,9 @@ async def test_the_end_of_the_allocation_is_told_to_editor_and_f5(
     assert time.monotonic() - started < 60
     assert told in said(editor), said(editor)
     await terminal.ended()
+    assert await running.ended() != 0
+    later = await project.tk("run", "true", code=int(NoSessionError.exit_code))
+    assert "the allocation is over" in later.err
 
     # F5 begins with this; nonzero and one line, so the editor does not attach at all.
     ready = await project.tk("ready", "--sync", code=int(NoSessionError.exit_code))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from tunnelkit.debug.loop_agents.several import NodePart
 from tunnelkit.errors import NoSessionError, TunnelkitError
 from tunnelkit.messages.agent_calls import INFO
 from tunnelkit.mux.channel import Channel
-from tunnelkit.session.agent.client import AgentClient
+from tunnelkit.session.agent.client import AgentClient, AgentGone
 from tunnelkit.session.agent.exec_streams import ExecStreams
 from tunnelkit.session.agent.find_python import introduced
 from tunnelkit.session.agent.node_agents import PeerAgents
@@ -46,6 +47,7 @@ class SessionAgents:
     client: AgentClient | None = None
     info: Mapping[str, object] = field(default_factory=dict)
     _allocated_at: float | None = None
+    _broken_off: bool = False
 
     def __post_init__(self) -> None:
         self.execs = ExecStreams(self.first)
@@ -119,7 +121,16 @@ class SessionAgents:
     async def reach(self, allocated: Allocated) -> AgentClient:
         """Connect to the first agent; return its client. Raises TunnelkitError."""
         self._allocated_at = time.monotonic()
-        self.client = client = AgentClient(
+        self.client = client = self._make_client(allocated)
+        await client.connect_patiently(self.cluster.has_ended)
+        info = await INFO.ask(client, {})
+        self.info = dict(info)
+        self.peers.allocated(allocated.nodes)
+        self.say(introduced(info, allocated.job_id, self.cluster.setup.installed.python))
+        return client
+
+    def _make_client(self, allocated: Allocated) -> AgentClient:
+        return AgentClient(
             allocated.open_stream,
             on_channel=self._opened,
             notices={"ending": self._ending, "time-limit": self._time_is_near},
@@ -128,26 +139,44 @@ class SessionAgents:
             repair=self.cluster.repair,
             most_pause_s=self.cluster.setup.backend.most_pause_s,
         )
-        await client.connect_patiently(self.cluster.has_ended)
-        info = await INFO.ask(client, {})
-        self.info = dict(info)
-        self.peers.allocated(allocated.nodes)
-        self.say(introduced(info, allocated.job_id, self.cluster.setup.installed.python))
-        return client
 
     async def forget(self, why: str) -> None:
         """Close all connections to agents that have ended; `reach` may come again."""
         gone, self.client, self.info = self.client, None, {}
-        await self.peers.close()
+        await self.peers.close(why)
         if gone is not None:
             await gone.close(why)
 
+    async def are_over(self, why: str) -> None:
+        """End the connections to agents that have ended: what waits for one gets the reason."""
+        await self.peers.close(why)
+        if self.client is not None:
+            await self.client.close(why)
+
+    async def break_off(self) -> None:
+        """End the connections, as nobody minds them any more; `shut_down` makes others."""
+        self._broken_off, why = True, self.states.detail
+        await self.peers.break_off(why)
+        if self.client is not None:
+            await self.client.close(why)
+
     async def shut_down(self, ending: ShutdownSequence) -> bool:
         """End the agents; return False if that is not certain."""
-        if self.client is None or not self.client.is_up:
-            return self.client is None
+        client, anew = self.client, self._broken_off
+        if client is None or not (client.is_up or anew):
+            return client is None
         await ending.step("the other nodes' agents", self.peers.shut_down(), 5.0)
-        return await ending.step("the agent", self.client.shut_down("tk down"), 8.0)
+        work = self._shut_down_anew() if anew else client.shut_down("tk down")
+        return await ending.step("the agent", work, 8.0)
+
+    async def _shut_down_anew(self) -> None:
+        client = self._make_client(self.cluster.allocated)
+        try:
+            with contextlib.suppress(AgentGone):  # it has ended already
+                await client.connect()
+                await client.shut_down("tk down")
+        finally:
+            await client.close("tk down")
 
     async def close(self, why: str, ending: ShutdownSequence) -> None:
         """Close all connections; the agents go on."""

@@ -31,7 +31,7 @@ from tunnelkit.session.forwards import SessionForwards
 from tunnelkit.session.host import SessionHost
 from tunnelkit.session.job.time_limit import TimeLimit, in_words
 from tunnelkit.session.job_monitor import JobMonitor
-from tunnelkit.session.runtime.background_tasks import BackgroundTasks
+from tunnelkit.session.runtime.background_tasks import BackgroundTasks, side_by_side
 from tunnelkit.session.runtime.event_log import EventLog
 from tunnelkit.session.runtime.launch_spec import LaunchSpec
 from tunnelkit.session.runtime.paths import SessionPaths, job_name
@@ -198,15 +198,10 @@ class Session:
             self.files.mounts.adopt()
             self.states.become(SessionState.PREPARING, self.link.name)
             self._tasks.spawn(self.files.keep_agent())
-            ways = [
-                asyncio.create_task(self.files.start_patiently(self._connection.keeper.wait_up)),
-                asyncio.create_task(self._get_agent()),
-            ]
-            try:
-                # The first failure counts: don't wait in the queue for a mirror that can't start.
-                await asyncio.gather(*ways)
-            finally:
-                await cancel_all(*ways)
+            # The first failure counts: don't wait in the queue for a mirror that can't start.
+            await side_by_side(
+                self.files.start_patiently(self._connection.keeper.wait_up), self._get_agent()
+            )
             await self.forwards.open_all(self.launch.settings.all_forwards, self._say)
             self._tasks.spawn(self.cluster.learn_names())
             job = self.cluster.job
@@ -269,12 +264,14 @@ class Session:
         await self._end(fate.ended or why, cause)
 
     async def _end(self, why: str, cause: TunnelkitError | None) -> None:
-        await self.loops.close(f"the allocation is over: {why}")
-        await self.agents.peers.close()
+        said = f"the allocation is over: {why}"
+        await self.loops.close(said)
         self.time_limit.close()
         self.events.add("scheduler", why, error=cause)
         self.states.become(SessionState.ENDED, why)
-        self._say(f"the allocation is over: {why}")
+        self._say(said)
+        # An agent that ended unheard sent no BYE: its runs, shells and calls would wait on.
+        await self.agents.are_over(said)
         last = await self._watch.last_state()
         if last is not None:
             self.events.add("scheduler", last)
@@ -285,18 +282,19 @@ class Session:
         The allocation and its processes stay: the next session can take them over.
         """
         self.states.fail(SessionState.ENDED, failure)
-        try:
-            await self._tasks.cancel()
-            await self.loops.close()
-        except Exception:
-            log.exception("what failed could not be ended in order")
+        for ending in (self._tasks.cancel(), self.loops.close(), self.agents.break_off()):
+            try:
+                await ending
+            except Exception:
+                log.exception("what failed could not be ended in order")
 
     async def down(self, ending: ShutdownSequence | None = None) -> None:
         """End everything, the allocation too; `all_ended` is True if that is certain.
 
         Idempotent. Takes little longer than `ending` allows, even if something hangs.
         """
-        over = self.states.state is SessionState.ENDED
+        # After `break_off` the allocation is not over.
+        over = self.states.state is SessionState.ENDED and self.states.failure is None
         ending = ending or ShutdownSequence()
         self.states.become(SessionState.CLOSING)
         # But the link is kept: one that is cut just now may come back in time.

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import secrets
 import shutil
+import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +27,10 @@ from tunnelkit.errors import (
     NoSessionError,
     TunnelkitError,
 )
+from tunnelkit.link.base import ByteStream
+from tunnelkit.messages.agent_calls import INFO
 from tunnelkit.session.agent.client import AgentClient, AgentGone
+from tunnelkit.session.agent.local_agent import LocalAgent
 from tunnelkit.session.backends.ssh import SSH
 from tunnelkit.session.daemon import Daemon
 from tunnelkit.session.host import SessionHost
@@ -68,6 +75,31 @@ class Broken(AgentClient):
         raise ZeroDivisionError("a bug")
 
 
+@asynccontextmanager
+async def ready(
+    paths: SessionPaths,
+    monkeypatch: pytest.MonkeyPatch,
+    client: Callable[[Session], Awaitable[AgentClient]],
+) -> AsyncIterator[None]:
+    """A daemon whose session is ready, with that client of an agent."""
+
+    async def up(self: Session) -> None:
+        self.editor_port.open()
+        self.agents.client = await client(self)
+        self.settled.set()
+        for state in ("connecting", "reconnecting", "ready"):
+            self.states.become(SessionState(state))
+
+    monkeypatch.setattr(Session, "up", up)
+    daemon = asyncio.create_task(Daemon(paths).run())
+    yield
+    with contextlib.suppress(NoSessionError):
+        async with control_client.connect(paths) as session:
+            await session.call(calls.Down(keep=True))
+    async with asyncio.timeout(PATIENCE_S):
+        await daemon
+
+
 @pytest.fixture
 async def breaks(
     paths: SessionPaths, monkeypatch: pytest.MonkeyPatch
@@ -75,27 +107,16 @@ async def breaks(
     """A daemon whose session is ready; the event lets its `run` meet the bug."""
     breaks = asyncio.Event()
 
-    async def up(self: Session) -> None:
+    async def client(session: Session) -> AgentClient:
         async def dial() -> Any:
             raise AssertionError("nobody dials here")
 
-        self.editor_port.open()
-        self.agents.client = agent = Broken(
-            dial, on_channel=lambda channel, header: None, notices={}
-        )
+        agent = Broken(dial, on_channel=lambda channel, header: None, notices={})
         agent.breaks = breaks
-        self.settled.set()
-        for state in ("connecting", "reconnecting", "ready"):
-            self.states.become(SessionState(state))
+        return agent
 
-    monkeypatch.setattr(Session, "up", up)
-    daemon = asyncio.create_task(Daemon(paths).run())
-    yield breaks
-    if not daemon.done():
-        async with control_client.connect(paths) as session:
-            await session.call(calls.Down(keep=True))
-    async with asyncio.timeout(PATIENCE_S):
-        await daemon
+    async with ready(paths, monkeypatch, client):
+        yield breaks
 
 
 async def ask_once(paths: SessionPaths, request: Request[Any]) -> Any:
@@ -218,6 +239,105 @@ async def test_why_the_allocation_ended_is_kept_as_an_error(
     event = next(one for one in session.events.recent if one["kind"] == "scheduler")
     assert event["error"] == gone.to_json()
     await session.close("the test is over")
+
+
+class UnheardAgent:
+    """An agent on this machine. Its link can be `cut`, and `gone` lets the next dial know more."""
+
+    def __init__(self, directory: Path) -> None:
+        self._local = LocalAgent(directory, f"own-{os.getpid()}-{secrets.token_hex(4)}")
+        self.is_cut = False
+        self.gone = asyncio.Event()
+
+    async def dial(self) -> ByteStream:
+        if self.is_cut:
+            await self.gone.wait()
+            raise AgentGone("there is no agent on the node any more", hint="tk up")
+        return await self._local.dial()
+
+    async def connect(self, session: Session, kind: type[AgentClient] = AgentClient) -> AgentClient:
+        session.cluster.allocated.open_stream = self.dial  # type: ignore[method-assign]
+        self.session, opened = session, session.agents._opened
+        self.client = kind(self.dial, on_channel=opened, notices={})
+        await self.client.connect()
+        self.pid = int(str((await INFO.ask(self.client, {}))["pid"]))
+        return self.client
+
+    def cut(self) -> None:
+        self.is_cut = True
+        self.client.drop_link("cut")
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[UnheardAgent]:
+    """An agent that is not left behind."""
+    agent = UnheardAgent(tmp_path)
+    yield agent
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(agent.pid, signal.SIGKILL)
+
+
+async def test_what_waits_for_an_agent_that_ended_unheard_is_told(
+    paths: SessionPaths, monkeypatch: pytest.MonkeyPatch, agent: UnheardAgent
+) -> None:
+    told = "the allocation is over: there is no agent on the node any more"
+    forward = calls.ForwardAdd(forward=f"{free_port()}:localhost:1", wire=True)
+    async with ready(paths, monkeypatch, agent.connect), asyncio.timeout(PATIENCE_S):
+        await ask(paths, calls.Settled())
+        async with control_client.connect(paths) as session:
+            running = session.open(calls.ExecStream(argv=["cat"], cwd="/"))
+            await running.write(b"here")
+            assert await running.read() == b"here"
+            agent.cut()
+            later = session.open(calls.ExecStream(argv=["cat"], cwd="/"))
+            waiting = asyncio.create_task(session.call(forward))
+            await eventually_waits(agent.client)
+            agent.gone.set()
+            for stream in (running, later):
+                detail = await stream.closed()
+                assert detail is not None and str(detail["error"]).startswith(told)
+            with pytest.raises(TunnelkitError) as caught:
+                await waiting
+            assert told in caught.value.one_line() and caught.value.hint
+            await ended(paths)
+            detail = await session.open(calls.ExecStream(argv=["cat"], cwd="/")).closed()
+            assert detail is not None and "allocation is over" in detail["failure"]["message"]
+            assert detail["failure"]["exit_code"] == ExitCode.NO_SESSION
+            with pytest.raises(NoSessionError, match="the allocation is over"):
+                await session.call(forward)
+
+
+async def eventually_waits(client: AgentClient) -> None:
+    """Return once a call waits for the agent."""
+    while not client._rpc._waiting:
+        await asyncio.sleep(0.01)
+
+
+async def test_a_run_is_told_of_an_error_of_tk_and_tk_down_ends_the_agent(
+    paths: SessionPaths, monkeypatch: pytest.MonkeyPatch, agent: UnheardAgent
+) -> None:
+    breaks = asyncio.Event()
+
+    async def connect(session: Session) -> AgentClient:
+        client = await agent.connect(session, Broken)
+        assert isinstance(client, Broken)
+        client.breaks = breaks
+        return client
+
+    async with ready(paths, monkeypatch, connect), asyncio.timeout(PATIENCE_S):
+        await ask(paths, calls.Settled())
+        agent.session._connection.keeper._up.set()
+        async with control_client.connect(paths) as session:
+            running = session.open(calls.ExecStream(argv=["cat"], cwd="/"))
+            await running.write(b"here")
+            assert await running.read() == b"here"
+            breaks.set()
+            detail = await running.closed()
+            assert detail is not None and "an error of its own" in str(detail["error"])
+            await session.call(calls.Down())
+        while paths.control_socket.exists():
+            await asyncio.sleep(0.01)
+    assert agent.session.all_ended
 
 
 async def test_a_task_beside_that_fails_is_logged(

@@ -160,7 +160,11 @@ class AgentClient:
             return await self._rpc.call(method, **params)
         except RpcError as error:
             if error.data.get("gone"):
-                raise AgentGone("the agent on the node has ended") from None
+                raise AgentGone(
+                    "the agent on the node has ended",
+                    cause=self.mux.ended,
+                    hint="`tk status` shows the state",
+                ) from None
             hint = error.data.get("hint")
             raise TunnelkitError(str(error), hint=str(hint) if hint else None) from None
 

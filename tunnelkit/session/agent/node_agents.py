@@ -25,6 +25,7 @@ from tunnelkit.session.runtime.status import NodeAgentInfo
 #: Further nodes get their agents at first use: each agent costs a job step.
 _AT_ONCE = 8
 _NAME_CHARS = 64
+_LET_GO = "the session lets go"
 
 
 def peer_name(name: str, node: str) -> str:
@@ -243,10 +244,14 @@ class PeerAgents:
         ours = [peer for peer in self._peers.values() if peer.from_here and peer.pid is not None]
         await asyncio.gather(*(self._end(peer) for peer in ours), return_exceptions=True)
 
-    async def close(self) -> None:
-        """Close the links. The agents end with the first one."""
+    async def close(self, why: str = _LET_GO) -> None:
+        """Close the links. The agents end with the first one. why: for what still waits."""
         peers, self._peers = list(self._peers.values()), {}
-        await asyncio.gather(*(self._drop(peer) for peer in peers), *self._dropping)
+        await asyncio.gather(*(self._drop(peer, why) for peer in peers), *self._dropping)
+
+    async def break_off(self, why: str) -> None:
+        """Close the links, but know the agents: `shut_down` connects to them again."""
+        await asyncio.gather(*(self._drop(peer, why) for peer in self._peers.values()))
 
     async def _start(self, peer: _Peer) -> str:
         """Start the peer's agent if it does not run; return the agent's name."""
@@ -314,11 +319,11 @@ class PeerAgents:
         self.changed(peer.node)
         await client.close("it is gone")
 
-    async def _drop(self, peer: _Peer) -> None:
+    async def _drop(self, peer: _Peer, why: str = _LET_GO) -> None:
         if peer.life is not None:
             await cancel_all(peer.life)
         if peer.client is not None:
-            await peer.client.close("the session lets go")
+            await peer.client.close(why)
             peer.client = None
 
 

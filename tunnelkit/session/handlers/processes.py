@@ -7,6 +7,7 @@ from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.rpc import Handler
 from tunnelkit.session.agent.exec_streams import ExecStreams
+from tunnelkit.session.handlers.barrier import check_alive
 from tunnelkit.session.handlers.working_directory import working_directory
 from tunnelkit.session.runtime.control_calls import ExecResize, ExecSignal, ExecStream
 from tunnelkit.session.session import Session
@@ -44,6 +45,8 @@ class Processes:
         }
         execs: ExecStreams | None = None
         try:
+            self._session.agents.first()
+            check_alive(self._session)
             if stream.node is not None:
                 execs = await self._session.agents.peers.execs(stream.node)
         except TunnelkitError as error:

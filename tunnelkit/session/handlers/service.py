@@ -247,6 +247,7 @@ class ControlHandlers:
 
     async def _forward_add(self, request: calls.ForwardAdd) -> ForwardAnswer:
         await self._wait_settled()
+        self._check_alive()
         forward = replace(LocalForward.parse(request.forward), shared=request.shared)
         return await self._session.forwards.add(forward, wire=request.wire)
 

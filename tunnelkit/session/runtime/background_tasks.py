@@ -34,3 +34,12 @@ class BackgroundTasks:
         if error is not None:
             name = getattr(task.get_coro(), "__qualname__", task.get_name())
             log.error("%s ended by an error", name, exc_info=error)
+
+
+async def side_by_side(*works: Coroutine[object, object, None]) -> None:
+    """Run all to their ends; the first error is raised, and ends the others."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        await cancel_all(*tasks)
