@@ -11,8 +11,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.support import processes
 from tests.support.ports import free_port
 from tests.support.tkrig import Project, Terminal
+from tunnelkit import lab as tk_lab
 from tunnelkit.errors import ExitCode
 
 ROUTES = [pytest.param([], id="ssh"), pytest.param(["--wire"], id="wire")]
@@ -171,18 +173,38 @@ async def test_forwards_of_the_config_are_there_after_up_and_end_with_down(
 
 @pytest.mark.parametrize("words", ROUTES)
 async def test_forwards_come_back_after_ssh_was_killed(node: EchoHost, words: list[str]) -> None:
-    from tests.support import processes
-
     here, there = free_port(), free_port()
     await node.serve(there)
     await node.project.tk("forward", f"{here}:{there}", *words)
     processes.kill(node.project.ssh_processes())
+    await _is_back(here)
 
-    async def back() -> bytes:
-        with contextlib.suppress(OSError):
-            return await _echoed(here, b"again")
-        return b""
 
+async def _is_back(port: int) -> None:
     async with asyncio.timeout(60):
-        while await back() != b"again":
+        while True:
+            with contextlib.suppress(OSError):
+                if await _echoed(port, b"again") == b"again":
+                    return
             await asyncio.sleep(0.05)
+
+
+async def test_a_forward_comes_back_once_its_node_takes_connections_again(node: EchoHost) -> None:
+    """Its first return fails at once, and nothing but time calls for the next one."""
+    here, there = free_port(), free_port()
+    await node.serve(there)
+    await node.project.tk("forward", f"{here}:{there}")
+    lab = node.project.lab.dir
+    (listener,) = [one.pid for one in tk_lab.status(lab).daemons if one.name == "sshd-node1"]
+    serving = [one for one in processes.descendants([listener]) if one.program.startswith("ssh")]
+    tk_lab.stop_daemon("sshd-node1", lab)
+    try:
+        processes.kill(serving)
+        async with asyncio.timeout(60):
+            while (await node.project.status())["forwards"][0]["route"] != "lost":
+                await asyncio.sleep(0.05)
+        assert "not in place" in (await node.project.tk("forward")).out
+    finally:
+        tk_lab.start_daemon("sshd-node1", lab)
+    await _is_back(here)
+    assert (await node.project.status())["forwards"][0]["route"] in ("node", "chain")

@@ -76,7 +76,7 @@ class Link(Protocol):
 
     async def wait_lost(self) -> str:
         """Wait until the connection to the login host, or one that carries a forward to a node, is
-        lost.
+        lost, or until it is time to try again what the last `open` could not put back.
 
         Returns the reason. `open` then restores what it can.
         """

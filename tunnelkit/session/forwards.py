@@ -24,6 +24,8 @@ from tunnelkit.session.runtime.status import ForwardInfo
 _HANGUP_S = 0.3
 #: The route of a forward whose both ends are one port.
 SAME_MACHINE = "none"
+#: The route of a forward that its link has lost and not put back yet.
+LOST = "lost"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 #: Limit for closing a forward to a node that may be dead.
 _LET_GO_S = 5.0
@@ -87,6 +89,10 @@ class SessionForwards:
         """
         known = self._entries.get(forward.bind_port)
         if known is not None and known.forward == forward:
+            if self._route(known) == LOST:
+                if wire:
+                    await self._close(known)
+                self._entries[forward.bind_port] = known = await self._open(forward, wire)
             return await self._describe(known)
         if known is not None and replace(known.forward, shared=forward.shared) == forward:
             raise UsageError(
@@ -100,10 +106,9 @@ class SessionForwards:
                 hint=f"tk forward --cancel {forward.bind_port}, or choose another local port",
             )
         if await self._is_here(forward):
-            entry = _Entry(forward, SAME_MACHINE)
+            entry = _Entry(forward, SAME_MACHINE, by_wire=wire)
         else:
             entry = await self._open(forward, wire)
-        entry.by_wire = wire
         self._entries[forward.bind_port] = entry
         return await self._describe(entry)
 
@@ -126,7 +131,7 @@ class SessionForwards:
         return [
             {
                 "forward": str(entry.forward),
-                "route": entry.route,
+                "route": self._route(entry),
                 "shared": entry.forward.shared,
             }
             for entry in self._entries.values()
@@ -168,16 +173,23 @@ class SessionForwards:
         return bool(there) and there == network()
 
     async def _open(self, forward: LocalForward, wire: bool) -> _Entry:
+        node = self.node()
         if not wire and self.by_link():
             try:
-                node = self.node()
                 await self.link.forward(forward, node=node)
                 return _Entry(forward, self.link.forward_route(forward, node=node) or "ssh")
             except ConnectionFailed:
-                pass
+                # One that was lost: the link must not want the port any more.
+                await self.link.cancel_forward(forward, node=node)
         carried = WireForward(forward, self.agent)
         carried.open()
-        return _Entry(forward, "wire", carried)
+        return _Entry(forward, "wire", carried, by_wire=wire)
+
+    def _route(self, entry: _Entry) -> str:
+        """Return the route that the forward has now: the link puts a lost one back by another."""
+        if entry.wire is not None or entry.route == SAME_MACHINE:
+            return entry.route
+        return self.link.forward_route(entry.forward, node=self.node()) or LOST
 
     async def _close(self, entry: _Entry) -> None:
         if entry.wire is not None:
@@ -192,7 +204,7 @@ class SessionForwards:
         ready = answers and await _stays_open(forward.bind_port)
         return {
             "forward": str(forward),
-            "route": entry.route,
+            "route": self._route(entry),
             "shared": forward.shared,
             "listening": answers,
             "ready": ready,

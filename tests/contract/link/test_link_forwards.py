@@ -17,6 +17,7 @@ from tests.support.ports import free_port
 from tunnelkit import local_ports
 from tunnelkit.errors import ConnectionFailed, UsageError
 from tunnelkit.link.options import LinkOptions
+from tunnelkit.link.shared import forward_table
 from tunnelkit.model import Hop, LocalForward
 
 
@@ -219,7 +220,32 @@ async def test_a_lost_node_is_told_and_mended(connect, cluster, echo, broken) ->
     ((key, error),) = link.failed_forwards().items()
     assert key == (forward, "node1")
     assert isinstance(error, ConnectionFailed)
+    assert link.forward_route(forward, node="node1") is None
     cluster["node1"].start()
+    # As a session does: nothing else calls for another attempt.
+    while link.failed_forwards():
+        await asyncio.wait_for(link.wait_lost(), 20)
+        await link.open()
+    assert await echoes(forward.bind_port)
+    assert cluster["login"].authentications() == 1
+
+
+async def test_a_lost_forward_is_back_with_the_next_connection_to_its_node(
+    connect, cluster, echo, monkeypatch
+) -> None:
+    """It is not refused by a login of its own again, which could lock an account."""
+    monkeypatch.setattr(forward_table, "_PAUSES_S", (600.0, 600.0))
+    link = await connect(node_routes=("node",))
+    forward = LocalForward(free_port(), "127.0.0.1", echo.port)
+    await link.forward(forward, node="node1")
+    cluster["node1"].stop(connections=True)
+    await asyncio.wait_for(link.wait_lost(), 10)
+    await link.open()
+    assert link.failed_forwards()
+    waiting = asyncio.create_task(link.wait_lost())
+    cluster["node1"].start()
+    assert (await link.run(["echo", "hi"], node="node1")).text == "hi\n"
+    assert "not in place" in await asyncio.wait_for(waiting, 10)
     await link.open()
     assert not link.failed_forwards()
     assert await echoes(forward.bind_port)

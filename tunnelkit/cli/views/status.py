@@ -73,7 +73,10 @@ def lines(status: SessionStatus) -> list[str]:
         out += [_loop_line(loop), *_rank_lines(loop), *_standby_lines(loop)]
     if not status["loops"]:
         out.append(f"loop     none; F5 port 127.0.0.1:{status['debug_port']}")
-    out += [f"forward  {one['forward']} by {one['route']}" for one in status["forwards"]]
+    for forward in status["forwards"]:
+        is_lost = forward["route"] == "lost"
+        how = ", not in place now" if is_lost else f" by {forward['route']}"
+        out.append(f"forward  {forward['forward']}{how}")
     out += [_mount_line(one) for one in status.get("mounts") or []]
     return out
 

@@ -11,16 +11,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from tunnelkit import local_ports
-from tunnelkit.errors import ConnectionFailed, TunnelkitError
+from tunnelkit.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    HostKeyError,
+    TunnelkitError,
+)
 from tunnelkit.link.options import LinkOptions
 from tunnelkit.link.shared.hop_forward import HopForward, Streams
 from tunnelkit.link.shared.hop_forward_pool import HopForwardPool, Key, Route, by_first_way
 from tunnelkit.link.shared.loss import first_end
 from tunnelkit.model import LocalForward
+
+#: Pauses between attempts to put forwards back: the first one, and the longest.
+_PAUSES_S = (1.0, 60.0)
+#: Errors that only the user can solve. Repeated automatic logins could lock an account.
+_FOR_A_PERSON = (AuthenticationFailed, HostKeyError)
 
 
 class Connection(Protocol):
@@ -89,6 +100,9 @@ class ForwardTable(Generic[C, F]):
             connect_timeout_s=options.connect_timeout_s,
         )
         self._lock = asyncio.Lock()
+        self._attempts = 0
+        self._due = 0.0
+        self._node_came = asyncio.Event()
         self.changed = asyncio.Event()
 
     async def add(self, forward: LocalForward, node: str | None) -> None:
@@ -119,6 +133,7 @@ class ForwardTable(Generic[C, F]):
         """Put back the forwards that a lost connection ended; `failed` has those that can't be."""
         async with self._lock:
             self._chains.forget_refusals()
+            self._node_came.clear()
             for key, active in list(self._wanted.items()):
                 if active is not None and active.is_up:
                     continue
@@ -129,12 +144,30 @@ class ForwardTable(Generic[C, F]):
                     await self._add(key)
                 except TunnelkitError as error:
                     self._failed[key] = error
+            self._attempts = self._attempts + 1 if self._failed else 0
+            self._due = asyncio.get_running_loop().time() + _pause_s(self._attempts)
+
+    def node_came(self) -> None:
+        """Try again at once: there is a new connection to a node."""
+        self._node_came.set()
+
+    def retries(self) -> list[Coroutine[object, object, str]]:
+        """Return a coroutine that ends when `restore` is due again; none if nothing failed."""
+        return [self._until_due()] if self._failed else []
+
+    async def _until_due(self) -> str:
+        # After a refusal only the next connection counts: it may have the user's help.
+        refused = any(isinstance(error, _FOR_A_PERSON) for error in self._failed.values())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(None if refused else self._due):
+                await self._node_came.wait()
+        return "a forward is not in place yet"
 
     def carriers(self) -> list[Coroutine[object, object, str]]:
         """Coroutines that end when a forward is lost, each with the reason.
 
-        Those that `restore` gave up are left out; those that were lost before anybody waited are
-        in.
+        Those that `restore` could not put back are left out (see `retries`); those that were lost
+        before anybody waited are in.
         """
         return [_lost(active) for active in self._wanted.values() if active is not None]
 
@@ -211,6 +244,12 @@ class ForwardTable(Generic[C, F]):
 
     def _save(self) -> None:
         """Record the forwards for a successor, where one can take them over."""
+
+
+def _pause_s(attempt: int) -> float:
+    first_s, most_s = _PAUSES_S
+    # Jitter: the forwards of many sessions must not all come back at once.
+    return min(most_s, first_s * 2.0 ** min(attempt - 1, 10)) * random.uniform(0.5, 1.0)  # noqa: S311
 
 
 async def remove_far_end(forward: LocalForward, chain: HopForward | None) -> None:

@@ -108,8 +108,9 @@ class HostLink(Link, Generic[C, S, F]):
         login = self._login.connection
         if not login.is_up:
             return await login.wait()
+        table = self._forwards
         return await first_loss(
-            self._forwards.changed, lambda: [login.wait(), *self._forwards.carriers()]
+            table.changed, lambda: [login.wait(), *table.carriers(), *table.retries()]
         )
 
     async def run(
@@ -182,6 +183,7 @@ class HostLink(Link, Generic[C, S, F]):
             host = self._nodes[node] = self._host(node)
         if await host.connection.open():
             await self._adopt(host)
+            self._forwards.node_came()
         return host
 
     async def _node_connection(self, node: str) -> C:

@@ -75,15 +75,17 @@ class LinkKeeper:
         self._retry.set()
 
     async def run(self) -> None:
-        """Reopen the connection (and its forwards) whenever it is lost; never return."""
+        """Reopen the connection (and its forwards) whenever one is lost; never return."""
         while True:
             why = await self.link.wait_lost()
-            if not await self.link.is_alive():
+            was_alive = await self.link.is_alive()
+            if not was_alive:
                 self.lost(why, None)
                 self._up.clear()
             await self._reopen()
             self._up.set()
-            self.stuck(None)
+            if not was_alive:
+                self.stuck(None)
 
     async def _reopen(self) -> None:
         attempt = 0

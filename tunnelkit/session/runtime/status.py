@@ -73,7 +73,8 @@ class MirrorInfo(MirrorStateInfo):
 
 
 class ForwardInfo(TypedDict):
-    """One forward. route: how its bytes reach the node. shared: open to other users."""
+    """One forward. route: how its bytes reach the node; `lost` while it is not in place.
+    shared: open to other users."""
 
     forward: str
     route: str

@@ -110,6 +110,27 @@ async def test_a_name_that_is_not_known_just_now_needs_nobody(
         await cancel_all(running)
 
 
+class Whole(FakeLink):
+    """Its connection is well: only a forward of it is not in place."""
+
+    async def is_alive(self) -> bool:
+        return True
+
+
+async def test_an_attempt_for_a_forward_says_nothing_of_the_connection() -> None:
+    """Else it would clear what the agent's client waits for the user to solve."""
+    link, news = Whole(), asyncio.Queue[Any]()
+    keeper = LinkKeeper(
+        cast(Link, link), lost=lambda *why: news.put_nowait(why), stuck=news.put_nowait
+    )
+    keeping = asyncio.create_task(keeper.run())
+    async with asyncio.timeout(10):
+        await link.up.wait()
+        await keeper.wait_up()
+    await cancel_all(keeping)
+    assert link.attempts == 1 and news.empty()
+
+
 async def test_nobody_is_asked_outside_of_a_visit() -> None:
     asked: list[str] = []
     here = True

@@ -18,6 +18,7 @@ _ROUTES = {
     "node": "ssh to the node",
     "chain": "ssh by way of the login host",
     "wire": "tk's own connection to the node",
+    "lost": "not in place now",
     "none": "the node is this machine: it is the same port",
 }
 
