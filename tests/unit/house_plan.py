@@ -120,9 +120,9 @@ FOLDERS = {
     ),
     "session": (
         "runtime",
-        "job debugging forwards",
+        "job debugging",
         "agent",
-        "doctor",
+        "doctor forwards",
         "backends",
         "connection",
         "allocation files local_loop",

@@ -14,6 +14,7 @@ from tunnelkit.debug.loop_agents.several import NodePart
 from tunnelkit.errors import NoSessionError, TunnelkitError
 from tunnelkit.messages.agent_calls import INFO
 from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.agent.client import AgentClient, AgentGone
 from tunnelkit.session.agent.exec_streams import ExecStreams
 from tunnelkit.session.agent.find_python import introduced
@@ -21,7 +22,7 @@ from tunnelkit.session.agent.node_agents import PeerAgents
 from tunnelkit.session.allocation.allocated import Allocated
 from tunnelkit.session.allocation.manager import AllocationManager
 from tunnelkit.session.runtime.shutdown import ShutdownSequence
-from tunnelkit.session.runtime.state import StateMachine
+from tunnelkit.session.runtime.state import SessionState, StateMachine
 
 #: If `tk up` fails, a job of its own that has run for less than this is cancelled.
 _YOUNG_S = 60.0
@@ -29,7 +30,7 @@ _YOUNG_S = 60.0
 
 @dataclass
 class SessionAgents:
-    """The clients of all agents. Call `reach` for each allocation, then `client.run`.
+    """The clients of all agents. Call `reach` for each allocation, then `over`.
 
     say: called with a message for the user. debuggee: takes a process that dialled in.
     time_limit: called with the seconds left, as the job itself warns. on_link, on_stuck: see
@@ -48,6 +49,10 @@ class SessionAgents:
     info: Mapping[str, object] = field(default_factory=dict)
     _allocated_at: float | None = None
     _broken_off: bool = False
+    #: Keeps the link to the first agent, from `reach` on.
+    _life: asyncio.Task[str] | None = None
+    #: True while somebody waits in `over`.
+    _minded: bool = False
 
     def __post_init__(self) -> None:
         self.execs = ExecStreams(self.first)
@@ -121,13 +126,55 @@ class SessionAgents:
     async def reach(self, allocated: Allocated) -> AgentClient:
         """Connect to the first agent; return its client. Raises TunnelkitError."""
         self._allocated_at = time.monotonic()
+        if self.client is not None:
+            await self._end(self.client, "there is another agent")
         self.client = client = self._make_client(allocated)
         await client.connect_patiently(self.cluster.has_ended)
+        self.use(client)
         info = await INFO.ask(client, {})
         self.info = dict(info)
         self.peers.allocated(allocated.nodes)
         self.say(introduced(info, allocated.job_id, self.cluster.setup.installed.python))
         return client
+
+    def use(self, client: AgentClient) -> None:
+        """Take a connected client as the first agent's, and keep its link until it is over."""
+        self.client = client
+        self._life = asyncio.create_task(self._live(client))
+
+    async def over(self) -> str:
+        """Return the reason once the first agent's connection has ended. Raises AgentGone.
+
+        The caller then ends what waits for the agent; while nobody calls this, it ends by itself.
+        If the caller is cancelled, no new link is attached any more.
+        """
+        assert self._life is not None
+        self._minded = True
+        try:
+            return await self._life
+        finally:
+            self._minded = False
+
+    @property
+    def is_lost(self) -> bool:
+        """True once the first agent's connection has ended."""
+        return self.client is not None and self.client.mux.ended is not None
+
+    async def _live(self, client: AgentClient) -> str:
+        try:
+            return await client.run()
+        except Exception as error:
+            if not self._minded:
+                # The way up, or to another node, would wait for this agent without end.
+                why = error.one_line() if isinstance(error, TunnelkitError) else repr(error)
+                self.states.become(SessionState.RECONNECTING, why)
+                await client.close(why)
+            raise
+
+    async def _end(self, client: AgentClient, why: str) -> None:
+        if self._life is not None:
+            await cancel_all(self._life)
+        await client.close(why)
 
     def _make_client(self, allocated: Allocated) -> AgentClient:
         return AgentClient(
@@ -145,20 +192,20 @@ class SessionAgents:
         gone, self.client, self.info = self.client, None, {}
         await self.peers.close(why)
         if gone is not None:
-            await gone.close(why)
+            await self._end(gone, why)
 
     async def are_over(self, why: str) -> None:
         """End the connections to agents that have ended: what waits for one gets the reason."""
         await self.peers.close(why)
         if self.client is not None:
-            await self.client.close(why)
+            await self._end(self.client, why)
 
     async def break_off(self) -> None:
         """End the connections, as nobody minds them any more; `shut_down` makes others."""
         self._broken_off, why = True, self.states.detail
         await self.peers.break_off(why)
         if self.client is not None:
-            await self.client.close(why)
+            await self._end(self.client, why)
 
     async def shut_down(self, ending: ShutdownSequence) -> bool:
         """End the agents; return False if that is not certain."""
@@ -182,7 +229,7 @@ class SessionAgents:
         """Close all connections; the agents go on."""
         await ending.step("the other nodes' agents", self.peers.close(), 5.0)
         if self.client is not None:
-            await ending.step("the agent's connection", self.client.close(why), 5.0)
+            await ending.step("the agent's connection", self._end(self.client, why), 5.0)
 
     def _opened(self, channel: Channel, header: dict[str, object]) -> None:
         if header.get("type") == "debuggee":

@@ -17,6 +17,7 @@ from tunnelkit.mux.listener import Listener
 from tunnelkit.mux.peer_credentials import network
 from tunnelkit.mux.splice import splice
 from tunnelkit.mux.tasks import cancel_all, start
+from tunnelkit.session.agent.client import AgentGone
 from tunnelkit.session.runtime.control_answers import ForwardAnswer
 from tunnelkit.session.runtime.status import ForwardInfo
 
@@ -81,6 +82,8 @@ class SessionForwards:
     node: Callable[[], str | None]
     by_link: Callable[[], bool]
     _entries: dict[int, _Entry] = field(default_factory=dict)
+    #: Those that `open_all` has not opened, as the agent ended meanwhile.
+    _unopened: list[LocalForward] = field(default_factory=list)
 
     async def add(self, forward: LocalForward, *, wire: bool = False) -> ForwardAnswer:
         """Open a forward; return its route, and if a server answers behind it.
@@ -113,11 +116,18 @@ class SessionForwards:
         return await self._describe(entry)
 
     async def open_all(self, wanted: Iterable[LocalForward], say: Callable[[str], None]) -> None:
-        """Open these forwards, and say each one's route. Raises as `add`."""
-        for forward in wanted:
-            how = await self.add(forward)
-            state = "ready" if how["ready"] else "open, nobody listens there yet"
-            say(f"forward: {forward} by {how['route']}, {state}")
+        """Open these forwards, and say each one's route. Raises as `add`.
+
+        If the agent ends, the rest is left to `take`: there may be another node for them.
+        """
+        self._unopened = list(wanted)
+        with contextlib.suppress(AgentGone):
+            while self._unopened:
+                forward = self._unopened[0]
+                how = await self.add(forward)
+                state = "ready" if how["ready"] else "open, nobody listens there yet"
+                say(f"forward: {forward} by {how['route']}, {state}")
+                self._unopened.remove(forward)
 
     async def cancel(self, bind_port: int) -> None:
         """Close a forward. Raises UsageError if there is none on that port."""
@@ -139,13 +149,16 @@ class SessionForwards:
 
     async def take(self) -> tuple[tuple[LocalForward, bool], ...]:
         """Close all; return what `put_back` needs to open them again on another node."""
+        unopened, self._unopened = self._unopened, []
+        unopened = [one for one in unopened if one.bind_port not in self._entries]
         entries, self._entries = list(self._entries.values()), {}
         for entry in entries:
             # The node may be dead.
             with contextlib.suppress(TunnelkitError, TimeoutError):
                 async with asyncio.timeout(_LET_GO_S):
                     await self._close(entry)
-        return tuple((one.forward, one.by_wire) for one in entries)
+        opened = [(one.forward, one.by_wire) for one in entries]
+        return (*opened, *((one, False) for one in unopened))
 
     async def put_back(self, wanted: tuple[tuple[LocalForward, bool], ...]) -> tuple[str, ...]:
         """Open these again on their old ports; return a line for each that failed."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.model import JobState, JobStatus, LostNode, job_words
+from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.allocation.manager import AllocationManager
 from tunnelkit.session.job.job import JobHandle, in_words
 from tunnelkit.session.job.outcome import JobOutcome, describe_end, outcome_of
@@ -16,11 +17,12 @@ from tunnelkit.session.job.time_limit import TimeLimit
 
 #: Limit of the wait for a job's outcome while the scheduler ends its processes.
 _LAST_STATE_S = 120.0
+Spawn = Callable[[Coroutine[object, object, None]], asyncio.Task[None]]
 
 
 @dataclass
 class JobMonitor:
-    """Call `run` while the agent is connected, and `fate` after it is lost.
+    """Call `begin` once the agent is connected, and `fate` after it is lost.
 
     lost(reason): called as soon as the scheduler reports that the job is over; a hung node
     would send nothing. nodes_lost(status): called with each state of a job that has lost nodes.
@@ -32,9 +34,20 @@ class JobMonitor:
     nodes_lost: Callable[[JobStatus], None]
     _over: str | None = None
     _gone: LostNode | None = None
+    _watching: asyncio.Task[None] | None = None
 
-    async def run(self) -> None:
-        """Watch the job until it is over."""
+    async def begin(self, spawn: Spawn) -> None:
+        """Watch the job that the cluster has now, until it is over, and no other one.
+
+        spawn: starts a task, which the caller ends."""
+        await self._leave_off()
+        self._watching = spawn(self._watch())
+
+    async def _leave_off(self) -> None:
+        if self._watching is not None:
+            await cancel_all(self._watching)
+
+    async def _watch(self) -> None:
         self._over = self._gone = None
         job = self.cluster.job
         if job is None:
@@ -59,7 +72,13 @@ class JobMonitor:
                     return
 
     async def fate(self) -> JobOutcome:
-        """Return the outcome of the job whose agent is gone."""
+        """Return the outcome of the job whose agent is gone, and watch it no more."""
+        try:
+            return await self._fate()
+        finally:
+            await self._leave_off()
+
+    async def _fate(self) -> JobOutcome:
         if self._gone is not None:
             return outcome_of(self._gone)
         if self._over is not None:

@@ -12,7 +12,6 @@ from functools import partial
 from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.model import job_words
-from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.agent.client import AgentClient, AgentGone
 from tunnelkit.session.agent.install import pack
 from tunnelkit.session.agents import SessionAgents
@@ -213,7 +212,8 @@ class Session:
             await self.waiting.end()
             self._connection.gate.leave()
             self.settled.set()
-        self.states.become(SessionState.READY)
+        if not self.agents.is_lost:  # else `run` knows what follows
+            self.states.become(SessionState.READY)
 
     async def _get_agent(self) -> None:
         await self.cluster.prepare()
@@ -226,6 +226,7 @@ class Session:
         self.time_limit.begins(allocated.job_id, allocated.time_left_s)
         self.states.become(SessionState.STARTING, ", ".join(allocated.nodes) or self.link.name)
         self.files.node_is(await self.agents.reach(allocated))
+        await self._watch.begin(self._tasks.spawn)
         self._tasks.spawn(self.agents.peers.start())
         await self._adopt_loops(self.agents.node)
         self._tasks.spawn(self.attached_nodes.adopt(self._adopt_loops))
@@ -241,15 +242,13 @@ class Session:
     async def run(self) -> None:
         """Keep the session up until the allocation ends; return in state `ended`."""
         while True:
-            watching = self._tasks.spawn(self._watch.run())
             cause: TunnelkitError | None = None
             try:
-                why = await self.agent().run()
+                why = await self.agents.over()
             except AgentGone as error:
                 why, cause = error.one_line(), error
             # If the agent is gone, the job has mostly ended; the scheduler knows the reason.
             fate = await self._watch.fate()
-            await cancel_all(watching)
             if not fate.back or self.cluster.job is None:
                 break
             try:
@@ -333,11 +332,13 @@ class Session:
     def _on_agent_link(self, up: bool, why: str, error: TunnelkitError | None) -> None:
         self.files.node_changed()
         self.cluster.agent_changed(up)
-        if up:
-            self._become_ready()
-        else:
+        if not up:
             self.states.become(SessionState.RECONNECTING, why, error)
             self._tasks.spawn(self.link.doubt())
+        elif self.settled.is_set() and not self.comeback.busy:
+            self._become_ready()
+        else:
+            self.states.become(SessionState.STARTING, self.agents.node)
 
     def _become_ready(self) -> None:
         self.states.become(SessionState.READY)

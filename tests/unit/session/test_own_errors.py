@@ -85,7 +85,7 @@ async def ready(
 
     async def up(self: Session) -> None:
         self.editor_port.open()
-        self.agents.client = await client(self)
+        self.agents.use(await client(self))
         self.settled.set()
         for state in ("connecting", "reconnecting", "ready"):
             self.states.become(SessionState(state))
@@ -228,7 +228,7 @@ async def test_why_the_allocation_ended_is_kept_as_an_error(
 
     monkeypatch.setattr(AgentClient, "run", lost)
     session = bare(paths)
-    session.agents.client = AgentClient(dial, on_channel=lambda *opened: None, notices={})
+    session.agents.use(AgentClient(dial, on_channel=lambda *opened: None, notices={}))
     session.states.become(SessionState.CONNECTING)
     refused = ConnectionFailed("no link", cause="refused", hint="wait", transient=True)
     session._on_agent_link(False, refused.one_line(), refused)
