@@ -94,6 +94,9 @@ class CellLink:
     async def is_alive(self) -> bool:
         return True
 
+    async def doubt(self) -> None:
+        """The cell is this machine."""
+
     async def wait_lost(self) -> str:
         await self._closed.wait()
         return "closed"
