@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.support import processes
-from tests.support.tkrig import PROGRAM, Project, line_of
+from tests.support.tkrig import PROGRAM, Project, eventually, line_of
 from tunnelkit.errors import AllocationError, UsageError
 
 STOP = line_of(PROGRAM, "total += step")
@@ -106,3 +106,26 @@ async def test_two_tk_up_at_once_after_a_kill_make_one_session_and_no_second_job
     assert first["pid"] == second["pid"]
     assert first["job"]["id"] == second["job"]["id"] == status["job"]["id"]
     assert await project.jobs() == [f"{status['job']['id']} RUNNING"]
+
+
+async def test_what_a_program_writes_while_no_session_is_there_is_in_tk_logs(
+    project: Project,
+) -> None:
+    status = await project.up("node1", "--cpus", "2")
+    # It tells by a file that all of it is written, as nobody is there to read it.
+    script = (
+        "echo before; until [ -e go ]; do sleep 0.05; done; echo meanwhile; touch done; sleep 600"
+    )
+    terminal = await project.loop("sh", "-c", script, armed=False)
+    await terminal.line("^before$")
+    os.kill(status["pid"], signal.SIGKILL)
+    await terminal.line("the session is gone; the program lives on")
+    (project.remote() / "go").touch()
+    await eventually((project.remote() / "done").exists, "end of the program's words")
+
+    await project.up()
+    await terminal.line("the session is back")
+    await terminal.line("^meanwhile$")
+    out = (await project.tk("logs")).out.splitlines()
+    assert [line for line in out if line in ("before", "meanwhile")] == ["before", "meanwhile"]
+    assert await terminal.quit() == 0

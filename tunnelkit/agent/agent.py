@@ -167,11 +167,7 @@ class Agent:
     async def _send_log(
         self, debug_loop: Union[RestartLoop, Injection], channel: Channel, first: object
     ) -> None:
-        if not isinstance(first, int):
-            first = 0
-        elif first < 0:
-            first = debug_loop.log.next_number
-        async for record in debug_loop.log.read(first):
+        async for record in debug_loop.log.read(first if isinstance(first, int) else 0):
             if channel.is_over:
                 return
             await channel.write(record.encode())

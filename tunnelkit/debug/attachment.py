@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tunnelkit.debug.adapter.adapter import Adapters
 from tunnelkit.debug.agent_api import AgentApi
@@ -12,7 +12,7 @@ from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.debug.dap.messages import Message
 from tunnelkit.debug.dap.proxy import SourceFiles
 from tunnelkit.debug.generation import Generation
-from tunnelkit.debug.loop import DebugLoop
+from tunnelkit.debug.loop import FROM_THE_BEGIN, DebugLoop
 from tunnelkit.debug.loop_agents.base import OneAgent
 from tunnelkit.errors import DebugError
 from tunnelkit.messages import agent_calls as calls
@@ -58,12 +58,14 @@ class Attachment(DebugLoop):
         """Begin to attach."""
         info = await calls.ATTACH_START.ask(self._agent.agent, spec)
         self._agent.loop_id = info["id"]
-        self._follow(info, first=0)
+        self._follow(info)
 
-    async def adopt(self, description: calls.LoopInfo) -> None:
+    async def adopt(
+        self, description: calls.LoopInfo, first: Mapping[int, int] = FROM_THE_BEGIN
+    ) -> None:
         """See `DebugLoop.adopt`."""
-        self._agent.loop_id = description["id"]
-        await super().adopt(description)
+        self._agent.adopt(description)
+        await super().adopt(description, first)
 
     async def wait_attached(self) -> bool:
         """Return once an F5 finds the process; False: only when it is back in Python.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Mapping
+from types import MappingProxyType
 
 from tunnelkit.debug.adapter.adapter import Adapters
 from tunnelkit.debug.ahead.habits import Habits
@@ -36,6 +37,8 @@ from tunnelkit.mux.tasks import cancel_all, start
 
 #: Of debuggees at once: ranks, and what they start. A node could dial any number.
 _MOST_CONNECTIONS = MOST_TARGETS + 256
+#: Of a loop's log: all of it.
+FROM_THE_BEGIN: Mapping[int, int] = MappingProxyType({})
 
 
 class DebugLoop:
@@ -81,15 +84,18 @@ class DebugLoop:
 
     async def start(self, spec: calls.LoopSpec) -> None:
         """Start a new loop in the agent."""
-        self._follow(await self._agents.start(spec), first=0)
+        self._follow(await self._agents.start(spec))
 
-    async def adopt(self, description: calls.LoopInfo) -> None:
+    async def adopt(
+        self, description: calls.LoopInfo, first: Mapping[int, int] = FROM_THE_BEGIN
+    ) -> None:
         """Go on with a loop that a killed session left behind.
 
+        first: the records that come first, by part, as that session had those before.
         Its debuggees, armed, running or stopped, get new adapters: the next F5 finds
         them where they were. One whose connection is lost is replaced by the next F5.
         """
-        self._follow(description, first=-1)
+        self._follow(description, first)
         self._progress.state = description.get("state", "")
         offered = await self._agents.claim()
         self._orphaned = self.state == "attached" and not offered
@@ -115,7 +121,9 @@ class DebugLoop:
         await cancel_all(*self._tasks)
         await self._runs.close(lost)
 
-    def _follow(self, description: calls.LoopInfo, *, first: int) -> None:
+    def _follow(
+        self, description: calls.LoopInfo, first: Mapping[int, int] = FROM_THE_BEGIN
+    ) -> None:
         self.id = description["id"]
         self.info = description
         self._progress.front = self._runs.front = description.get("generation", 0)

@@ -185,7 +185,8 @@ class RunEndInfo(TypedDict, total=False):
 
 
 class LoopInfo(TypedDict):
-    """A loop of the agent. attach: the process, if it is an attached one."""
+    """A loop of the agent. attach: the process, if it is an attached one. records: the number of
+    those in its log so far."""
 
     id: int
     debug: bool
@@ -200,6 +201,7 @@ class LoopInfo(TypedDict):
     once: NotRequired[bool]
     generation: NotRequired[int]
     state: NotRequired[str]
+    records: NotRequired[int]
     pid: NotRequired[int | None]
     port: NotRequired[int]
     last_end: NotRequired[RunEndInfo | None]

@@ -19,11 +19,15 @@ class RecordError(Exception):
 
 
 class LoopRecord(NamedTuple):
-    """One event (JSON) or piece of output. `number` counts all records of a log from 0."""
+    """One event (JSON) or piece of output. `number` counts all records of a log from 0.
+
+    part: of a loop on several nodes; it is not sent.
+    """
 
     kind: int
     number: int
     payload: bytes
+    part: int = 0
 
     def encode(self) -> bytes:
         """The record as bytes."""

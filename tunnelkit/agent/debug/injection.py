@@ -100,6 +100,7 @@ class Injection:
             "ranks": None,
             "generation": self.generation,
             "state": self.state,
+            "records": self.log.next_number,
             "pid": self.pid,
             "port": self._dialin.port,
             "last_end": self.last_end,

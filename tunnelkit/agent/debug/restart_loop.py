@@ -108,6 +108,7 @@ class RestartLoop:
             "given": self.spec.get("given") or [],
             "generation": self.generation,
             "state": self.state,
+            "records": self.log.next_number,
             "pid": front.process.pid if front is not None else None,
             "port": self._dial_ins.here.port,
             "last_end": self.last_end,

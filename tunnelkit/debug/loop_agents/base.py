@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import Protocol
 
 from tunnelkit.debug.agent_api import AgentApi
@@ -11,7 +11,8 @@ from tunnelkit.debug.loop_log import read_log
 from tunnelkit.messages import agent_calls as calls
 from tunnelkit.mux.loop_records import LoopRecord
 
-#: Each record of a loop's log with its event; {} for output.
+#: Each record of a loop's log with its event; {} for output, and for what was before an adoption:
+#: the description of the loop has the outcome.
 LogRecords = AsyncGenerator[tuple[LoopRecord, Message], None]
 
 
@@ -22,8 +23,10 @@ class LoopAgents(Protocol):
         """Start the loop, and describe it."""
         ...
 
-    def log(self, first: int) -> LogRecords:
-        """Return the loop's log from that record; -1: from now on. Raises RecordError."""
+    def log(self, first: Mapping[int, int]) -> LogRecords:
+        """Return the loop's log from these records, by part, else from its begin.
+
+        Raises RecordError."""
         ...
 
     async def claim(self) -> int:
@@ -53,6 +56,13 @@ class OneAgent:
     def __init__(self, agent: AgentApi, loop_id: int = 0) -> None:
         self.agent = agent
         self.loop_id = loop_id
+        #: The number of its records when it was adopted.
+        self.old_records = 0
+
+    def adopt(self, description: calls.LoopInfo) -> None:
+        """Take over a loop."""
+        self.loop_id = description["id"]
+        self.old_records = description.get("records", 0)
 
     async def start(self, spec: calls.LoopSpec) -> calls.LoopInfo:
         """See `LoopAgents.start`."""
@@ -60,14 +70,17 @@ class OneAgent:
         self.loop_id = info["id"]
         return info
 
-    def log(self, first: int) -> LogRecords:
+    def log(self, first: Mapping[int, int]) -> LogRecords:
         """See `LoopAgents.log`."""
-        channel = self.agent.open({"type": "loop-log", "loop": self.loop_id, "from": first})
+        begin = first.get(0, 0)
+        if begin > self.old_records:
+            begin = 0  # it is of another loop
+        channel = self.agent.open({"type": "loop-log", "loop": self.loop_id, "from": begin})
 
         async def records() -> LogRecords:
             try:
-                async for found in read_log(channel):
-                    yield found
+                async for record, event in read_log(channel):
+                    yield record, event if record.number >= self.old_records else {}
             except Exception:
                 channel.abort({"error": "no log of a loop"})
                 raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -98,7 +98,7 @@ class SeveralAgents:
     def adopt(self, descriptions: Sequence[calls.LoopInfo]) -> calls.LoopInfo:
         """Take over a loop by the descriptions of its parts, in their order."""
         for place, info in enumerate(descriptions):
-            self._agents[place].loop_id = info["id"]
+            self._agents[place].adopt(info)
             end: Message = dict(info.get("last_end") or {})
             self._runs.goes_on(place, info.get("generation", 0), info.get("state", ""), end)
         self._runs.adopted()
@@ -124,9 +124,9 @@ class SeveralAgents:
 
     # -- the log ------------------------------------------------------------
 
-    def log(self, first: int) -> LogRecords:
+    def log(self, first: Mapping[int, int]) -> LogRecords:
         """See `LoopAgents.log`."""
-        logs = [one.log(first) for one in self._agents]
+        logs = [one.log({0: first.get(place, 0)}) for place, one in enumerate(self._agents)]
         return self._join(logs)
 
     async def _join(self, logs: Sequence[LogRecords]) -> LogRecords:
@@ -143,13 +143,16 @@ class SeveralAgents:
                     outcome = self._runs.lost(place, why)
                     if outcome.events and place:
                         self._lost(self.ids[0], self._parts[place].node, why)
-                elif found[0].kind != EVENT:
-                    yield found
+                elif found[0].kind != EVENT or not found[1]:
+                    # Of the events before an adoption, the first part's stand for all.
+                    if found[0].kind != EVENT or place == 0:
+                        yield found
                     continue
                 else:
                     outcome = self._runs.note(place, found[1])
+                number = found[0].number if found is not None else 0
                 for event in outcome.events:
-                    yield _record(event), event
+                    yield LoopRecord(EVENT, number, json.dumps(event).encode(), place), event
                 # Beside the log: a node whose link is lost answers late.
                 start(acting, self._follow(outcome))
         finally:
@@ -208,10 +211,6 @@ class SeveralAgents:
         return answers
 
 
-def _record(event: Message) -> LoopRecord:
-    return LoopRecord(EVENT, 0, json.dumps(event).encode())
-
-
 async def _read(place: int, log: LogRecords, items: asyncio.Queue[_Item]) -> None:
     """Read a part's log to its end; output comes in whole lines, where they are soon whole."""
     lines, why = WholeLines(), "its agent is gone"
@@ -225,7 +224,7 @@ async def _read(place: int, log: LogRecords, items: asyncio.Queue[_Item]) -> Non
                     await items.put((place, (record, {}), ""))
                 continue
             record, event = coming.result()
-            coming = None
+            coming, record = None, record._replace(part=place)
             if record.kind == EVENT:
                 for rest in lines.flush():
                     await items.put((place, (rest, {}), ""))

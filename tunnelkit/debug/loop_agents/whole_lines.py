@@ -9,10 +9,12 @@ _MOST_BYTES = 64 * 1024
 
 
 class WholeLines:
-    """`feed` gives the lines that are whole by now, `flush` the rest."""
+    """`feed` gives the lines that are whole by now, `flush` the rest.
+
+    Each has the number of the last record that is in it."""
 
     def __init__(self) -> None:
-        self._rest: dict[int, bytes] = {}
+        self._rest: dict[int, LoopRecord] = {}
 
     @property
     def has_rest(self) -> bool:
@@ -21,16 +23,17 @@ class WholeLines:
 
     def feed(self, record: LoopRecord) -> list[LoopRecord]:
         """Take a piece of output, and return it up to its last line's end."""
-        data = self._rest.pop(record.kind, b"") + record.payload
+        begun = self._rest.pop(record.kind, None)
+        data = (begun.payload if begun is not None else b"") + record.payload
         # A progress bar goes back to the begin of its line.
         cut = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         if len(data) - cut > _MOST_BYTES:
             cut = len(data)
         if cut < len(data):
-            self._rest[record.kind] = data[cut:]
+            self._rest[record.kind] = record._replace(payload=data[cut:])
         return [record._replace(payload=data[:cut])] if cut else []
 
     def flush(self) -> list[LoopRecord]:
         """Return the lines that have no end."""
         rest, self._rest = self._rest, {}
-        return [LoopRecord(kind, 0, data) for kind, data in rest.items()]
+        return list(rest.values())

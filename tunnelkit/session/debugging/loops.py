@@ -126,6 +126,7 @@ class Loops:
             await self._close(loop)
             raise
         loop.reload = reload
+        self._log.begin(loop.loop.id)
         self._add(loop, loop.loop.id, agents)
         if once:
             self._spawn(self._forget_when_over(loop, loop.loop.id))
@@ -146,13 +147,14 @@ class Loops:
                 self._spawn(self._forget_when_over(loop, description["id"]))
             else:
                 keeps = bool(description.get("post_mortem"))
-                one = OneAgent(agent, description["id"])
+                one = OneAgent(agent)
+                one.adopt(description)
                 loop = await self._make(one, wanted, description["debug"], keeps)
                 loop.reload = bool(description.get("reload"))
                 if description.get("once"):
                     self._spawn(self._forget_when_over(loop, description["id"]))
             self._loops[description["id"]] = loop
-            await loop.loop.adopt(description)
+            await loop.loop.adopt(description, self._log.next_records(description["id"]))
         return len(descriptions)
 
     async def attach(
@@ -173,6 +175,7 @@ class Loops:
         except BaseException:
             await self._close(loop)
             raise
+        self._log.begin(attachment.id)
         self._loops[attachment.id] = loop
         self._spawn(self._forget_when_over(loop, attachment.id))
         return attachment
@@ -311,7 +314,7 @@ class Loops:
         loop = await self._make(agents, first["editor_port"] or 0, first["debug"], keeps)
         loop.reload = bool(first.get("reload"))
         self._add(loop, description["id"], agents)
-        await loop.loop.adopt(description)
+        await loop.loop.adopt(description, self._log.next_records(description["id"]))
 
     def _part_lost(self, loop_id: int, node: str, why: str) -> None:
         """End a loop that has lost a node: its terminal starts it again once all are there."""

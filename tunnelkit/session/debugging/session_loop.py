@@ -80,4 +80,5 @@ class Recorder:
         """Take a record."""
         self._log.write(record)
         if self.loop is not None:
+            self._log.note(self.loop.loop.id, record)
             self.loop.record(record)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ from tests.unit.agent.loop_rig import DEADLINE_S
 from tunnelkit.debug.dap.messages import Message
 from tunnelkit.debug.loop_agents.base import LogRecords, OneAgent
 from tunnelkit.debug.loop_agents.several import NodePart, SeveralAgents
-from tunnelkit.mux.loop_records import EVENT, LoopRecord
+from tunnelkit.mux.loop_records import EVENT, STDERR, STDOUT, LoopRecord
 from tunnelkit.mux.tasks import cancel_all
 
 
@@ -22,12 +22,18 @@ class Part(OneAgent):
         super().__init__(cast(Any, None), loop_id)
         self.calls: list[tuple[str, object]] = []
         self.cut = False
-        self.said: asyncio.Queue[Message | None] = asyncio.Queue()
+        self.said: asyncio.Queue[Message | LoopRecord | None] = asyncio.Queue()
+        self.first: Mapping[int, int] = {}
 
-    def log(self, first: int) -> LogRecords:
+    def log(self, first: Mapping[int, int]) -> LogRecords:
+        self.first = first
+
         async def records() -> LogRecords:
-            while (event := await self.said.get()) is not None:
-                yield LoopRecord(EVENT, 0, b"{}"), event
+            while (said := await self.said.get()) is not None:
+                if isinstance(said, LoopRecord):
+                    yield said, {}
+                else:
+                    yield LoopRecord(EVENT, 0, b"{}"), said
 
         return records()
 
@@ -56,16 +62,18 @@ class Rig:
         self.agents = SeveralAgents(nodes, name="a", lost=lambda *told: self.lost.append(told))
         self.agents._agents = cast(Any, self.parts)
         self.events: list[Message] = []
+        self.records: list[LoopRecord] = []
         self._changed = asyncio.Event()
 
-    async def read(self) -> None:
-        async for _, event in self.agents.log(0):
+    async def read(self, first: Mapping[int, int] | None = None) -> None:
+        async for record, event in self.agents.log(first or {}):
             self.events.append(event)
+            self.records.append(record)
             self._changed.set()
 
     async def event(self, name: str) -> Message:
         async with asyncio.timeout(DEADLINE_S):
-            while not (found := [one for one in self.events if one["event"] == name]):
+            while not (found := [one for one in self.events if one.get("event") == name]):
                 self._changed.clear()
                 await self._changed.wait()
         return found[-1]
@@ -144,3 +152,44 @@ async def test_parts_that_the_killed_session_did_not_tell_are_told() -> None:
     reading = asyncio.create_task(made.read())
     await made.until_called(1, "begin", 5)
     await cancel_all(reading)
+
+
+async def test_output_tells_its_part_and_the_last_record_in_it() -> None:
+    """So a session that adopts the loop reads each part's log from where it was."""
+    async with rig() as made:
+        for number, text in enumerate((b"one\ntw", b"o\nthr", b"ee")):
+            made.parts[2].said.put_nowait(LoopRecord(STDOUT, number, text))
+        made.parts[1].said.put_nowait(LoopRecord(STDERR, 7, b"end"))
+        made.say(1, "starting")
+        await made.event("starting")
+        made.say(2, "rank")
+        await made.event("rank")
+    there = {(one.part, one.number, one.payload) for one in made.records if one.kind != EVENT}
+    pieces = {(0, b"one\n"), (1, b"two\n"), (2, b"three")}
+    assert there == {*((2, *one) for one in pieces), (1, 7, b"end")}
+
+
+async def test_an_adopted_loop_reads_each_parts_log_from_where_it_was() -> None:
+    made = Rig()
+    infos: list[Any] = [
+        {"id": place + 1, "debug": True, "editor_port": 1, "generation": 1, "state": "attached"}
+        for place in range(3)
+    ]
+    made.agents.adopt(infos)
+    reading = asyncio.create_task(made.read({0: 12, 2: 3}))
+    # The events of before: each part has its own.
+    for part in made.parts:
+        part.said.put_nowait(LoopRecord(EVENT, 12, b'{"event": "ended", "generation": 1}'))
+    made.say(2, "rank")
+    made.say(1, "rank")
+    made.say(0, "ended", code=0)
+    made.say(0, "rank")
+    while len([one for one in made.events if one.get("event") == "rank"]) < 3:
+        await asyncio.sleep(0)
+    await cancel_all(reading)
+    assert [one.first for one in made.parts] == [{0: 12}, {0: 0}, {0: 3}]
+    assert [
+        (one.part, one.number)
+        for one, event in zip(made.records, made.events, strict=True)
+        if not event
+    ] == [(0, 12)]
