@@ -78,8 +78,6 @@ class PdbRun:
             STDOUT: _Output(lambda text: _written(sys.stdout, text), hold_s),
             STDERR: _Output(lambda text: _written(sys.stderr, text), hold_s),
         }
-        #: Records that were shown; a later session sends the last ones again.
-        self._shown = -1
 
     async def read(self, channel: Channel) -> None:
         """Show the program's output until the stream ends. Raises the session's refusal."""
@@ -98,8 +96,7 @@ class PdbRun:
     def _take(self, record: LoopRecord) -> None:
         if record.kind == EVENT:
             self._event(record.event())
-        elif record.number > self._shown:
-            self._shown = record.number
+        else:
             self._output[STDOUT if record.kind == STDOUT else STDERR].feed(record.payload)
 
     def _flush(self) -> None:

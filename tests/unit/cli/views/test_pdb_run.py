@@ -62,3 +62,14 @@ async def test_a_question_is_shown_after_a_moment(capsys: pytest.CaptureFixture[
 async def test_a_script_gets_all_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     await shown(PdbRun(), Pieces(b"begun", b" e\n"), console="x")
     assert capsys.readouterr().out == "begunx\n e\n"
+
+
+async def test_the_output_of_several_parts_is_shown_whatever_their_numbers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each part's agent numbers its own log."""
+    channel = Pieces()
+    numbers = [(7, b"pod 0\n"), (0, b"pod 1\n"), (0, b"pod 1 again\n")]
+    channel._records = [LoopRecord(STDOUT, *one).encode() for one in numbers]
+    await shown(PdbRun(), channel, console="x")
+    assert capsys.readouterr().out == "pod 0\npod 1\nx\npod 1 again\n"
