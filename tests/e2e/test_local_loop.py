@@ -95,6 +95,31 @@ async def test_every_f5_gets_a_fresh_debuggee(here: Here, command: tuple[str, ..
         await terminal.close()
 
 
+async def test_step_into_an_import_never_stops_in_tks_own_code(here: Here) -> None:
+    here.program.write_text("import colorsys\nimport mine\nprint(colorsys, mine)\n")
+    (here.base / "mine.py").write_text("word = 1\n")
+    terminal = await here.loop("python", "2.py")
+    try:
+        await terminal.line("armed")
+        editor = DapClient()
+        await editor.connect(here.port)
+        await editor.attach({str(here.program): [1]})
+        thread, _ = await editor.stopped()
+        places = []
+        for _ in range(2):
+            await editor.request("stepIn", threadId=thread)
+            await editor.stopped()
+            trace = await editor.request("stackTrace", threadId=thread)
+            places.append(
+                [(Path(one["source"]["path"]).name, one["line"]) for one in trace["stackFrames"]]
+            )
+        assert places == [[("2.py", 2)], [("mine.py", 1), ("2.py", 2)]]
+        await editor.finish(thread)
+        await terminal.quit()
+    finally:
+        await terminal.close()
+
+
 async def test_a_closed_terminal_leaves_nothing(here: Here) -> None:
     here.program.write_text(SOURCE)
     terminal = await here.loop("python", "2.py")

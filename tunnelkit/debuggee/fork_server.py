@@ -34,6 +34,7 @@ from typing import Callable, Dict, List, Mapping, Optional, Tuple, TypedDict
 from tunnelkit.debuggee import debugpy_launcher, process_mark
 from tunnelkit.debuggee.fork_safety import ImportRecorder, Signatures, unfit
 from tunnelkit.debuggee.import_timer import watch_imports
+from tunnelkit.debuggee.library_code import as_library
 
 #: Starts a server; what it returns is called last, in the debuggee alone.
 SERVE = """\
@@ -191,7 +192,7 @@ def _become_debuggee(
             os._exit(1)
         # What was listed before the fork may have changed since.
         importlib.invalidate_caches()
-        watch_imports(lambda modules: _say(control, {"imported": modules}))
+        watch_imports(as_library(lambda modules: _say(control, {"imported": modules})))
 
     return debugpy_launcher.hidden(
         lambda: debugpy_launcher.run(
@@ -216,6 +217,7 @@ def _rss_bytes() -> int:
         return 0
 
 
+@as_library
 def _say(sock: socket.socket, message: Mapping[str, object]) -> None:
     try:
         sock.sendall(json.dumps(message).encode() + b"\n")

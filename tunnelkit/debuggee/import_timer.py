@@ -7,6 +7,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Optional, Sequence
 
+from .library_code import as_library
 from .postmortem import Tell
 
 #: An import that took less is not worth preloading.
@@ -26,6 +27,7 @@ def watch_imports(tell: Tell) -> None:
         sys.meta_path.insert(sys.meta_path.index(PathFinder), _Timer(tell))
 
 
+@as_library
 def _is_programs_own(origin: Optional[str]) -> bool:
     if origin is None or not os.path.isabs(origin):
         return False
@@ -38,6 +40,7 @@ def _is_programs_own(origin: Optional[str]) -> bool:
     return any(origin.startswith(place + os.sep) for place in own if os.path.basename(place))
 
 
+@as_library
 class _Timer:
     """Finds nothing itself: hands on what PathFinder finds, its execution timed."""
 

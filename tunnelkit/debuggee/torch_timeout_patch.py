@@ -11,6 +11,8 @@ The timeouts, by the sources of torch 2.13; a release with another name for one 
 
 Not reached: `Work.wait(timeout)` and `Store.wait(keys, timeout)` with a timeout of the user's
 own (often polls), torch.distributed.rpc, and other frameworks.
+
+library_code.py imports this module.
 """
 
 import functools
@@ -19,7 +21,7 @@ import os
 import sys
 from datetime import timedelta
 from types import ModuleType
-from typing import Callable, Dict, List, Optional, TypeVar
+from typing import Callable, Dict, List, Optional
 
 #: Not more: c10d's sockets count milliseconds in 31 bits, 24.8 days.
 LONG = timedelta(days=7)
@@ -42,19 +44,10 @@ _FUNCTIONS = (
     "barrier",
 )
 _STORES = ("TCPStore", "FileStore")
-#: A file name that debuggers take for a library's: nobody wants to step into this.
-_FILE_NAME = "<frozen tunnelkit.collectives>"
-
 _BINDINGS = "torch._C._distributed_c10d"
 _INIT = "__init__"
 
 _Call = Callable[..., object]
-Function = TypeVar("Function", bound=_Call)
-
-
-def _as_library(function: Function) -> Function:
-    function.__code__ = function.__code__.replace(co_filename=_FILE_NAME)
-    return function
 
 
 def patch_constants(module: ModuleType) -> None:
@@ -89,7 +82,7 @@ def _patch_store(store: object) -> None:
         if not takes_timeout and set_timeout is not None:
             set_timeout(self, LONG)
 
-    setattr(store, _INIT, _as_library(functools.wraps(original)(__init__)))
+    setattr(store, _INIT, functools.wraps(original)(__init__))
 
 
 def patch_elastic(module: ModuleType) -> None:
@@ -107,7 +100,6 @@ def patch_elastic(module: ModuleType) -> None:
 def _notice(rank: Optional[int]) -> Callable[[Dict[str, object]], None]:
     said: List[bool] = []
 
-    @_as_library
     def say(kwargs: Dict[str, object]) -> None:
         own = rank if rank is not None else kwargs.get("rank", os.environ.get("RANK", -1))
         if str(own) == "0" and not said:
@@ -135,10 +127,9 @@ def _patiently(
             kwargs["timeout"] = _raised(kwargs["timeout"])
         return function(*args, **kwargs)
 
-    return _as_library(functools.wraps(function)(patiently))
+    return functools.wraps(function)(patiently)
 
 
-@_as_library
 def _raised(value: object) -> object:
     """`value`, not less than LONG if it is a timeout: monitored_barrier takes seconds as well."""
     if isinstance(value, timedelta):

@@ -6,6 +6,8 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, List, Optional, Sequence
 
+from .library_code import as_library, load
+
 if TYPE_CHECKING:
     from importlib.abc import Loader
     from importlib.machinery import ModuleSpec
@@ -44,10 +46,10 @@ def _patch_when_imported(names: List[str], rank: Optional[int]) -> None:
         sys.meta_path.insert(0, _Finder(pending, rank))
 
 
+@as_library
 def _patch(module: ModuleType, rank: Optional[int]) -> None:
     try:
-        from . import torch_timeout_patch
-
+        torch_timeout_patch = load("torch_timeout_patch")
         if module.__name__ == ELASTIC:
             torch_timeout_patch.patch_elastic(module)
         else:
@@ -60,6 +62,7 @@ def _patch(module: ModuleType, rank: Optional[int]) -> None:
             sys.stderr.write(text)
 
 
+@as_library
 class _Finder:
     """On sys.meta_path until each of its modules has been imported and patched."""
 
@@ -91,6 +94,7 @@ class _Finder:
         _patch(module, self._rank)
 
 
+@as_library
 class _Loader(Loader):
     """Loads as the real loader does, which it leaves in its place, and tells the finder."""
 

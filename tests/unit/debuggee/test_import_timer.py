@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.unit.debuggee.code_objects import code_of
+from tunnelkit.debuggee import import_timer, library_code
 
 ROOT = Path(__file__).parents[3]
 SLOW = "import time\ntime.sleep(0.3)\n"
@@ -87,3 +91,27 @@ def test_nothing_is_to_be_seen_on_the_module(place: Path) -> None:
         "importlib.reload(heavy)"
     )
     assert told(place, program) == ["heavy", "heavy"]
+
+
+def test_no_debugger_stops_in_what_the_program_calls_of_it() -> None:
+    """Step Into on an `import` line leads to the module, not into tk's own code."""
+    called = [import_timer._Timer, import_timer._is_programs_own, library_code.load]
+    found = [code for one in called for code in code_of(one)]
+    names = {code.co_name for code in found}
+    assert {"find_spec", "_time", "exec_module", "_is_programs_own", "load"} <= names
+    assert {code.co_filename for code in found} == {"<frozen tunnelkit>"}
+    # Nothing else of the module is called once it watches.
+    functions = [one for _, one in inspect.getmembers(import_timer, inspect.isfunction)]
+    kept = [one for one in functions if code_of(one)[0].co_filename == import_timer.__file__]
+    assert kept == [import_timer.watch_imports]
+
+
+def test_pydevd_takes_it_for_a_librarys() -> None:
+    code = (
+        "import debugpy\n"
+        "from debugpy.server import api\n"
+        "from _pydevd_bundle.pydevd_filtering import FilesFiltering\n"
+        "print(FilesFiltering().in_project_roots('<frozen tunnelkit>'))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

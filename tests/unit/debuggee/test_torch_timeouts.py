@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.debuggee.code_objects import code_of
+from tunnelkit.debuggee import torch_timeouts
+
 PACKAGES = {
     "torch/__init__.py": "import os\nif os.environ.get('BROKEN'): raise OSError('no CUDA')\n",
     "torch/_C/__init__.py": "",
@@ -179,3 +182,28 @@ def test_a_torch_of_another_make_is_left_alone(torch: Path) -> None:
     out, errors = run(torch, code)
     assert out == "own\n"
     assert errors.count("\n") == 1 and "timeouts stay as they are" in errors
+
+
+def test_no_debugger_stops_in_the_finders() -> None:
+    called = [torch_timeouts._Finder, torch_timeouts._Loader, torch_timeouts._patch]
+    found = [code for one in called for code in code_of(one)]
+    assert {"find_spec", "imported", "exec_module", "create_module"} <= {
+        code.co_name for code in found
+    }
+    assert {code.co_filename for code in found} == {"<frozen tunnelkit>"}
+
+
+def test_no_line_of_tks_files_runs_while_torch_is_imported(torch: Path) -> None:
+    """A debugger that steps into that import would stop there."""
+    code = (
+        HOOK.format(given="rank=0")
+        + "import sys\nseen = set()\n"
+        + "def trace(frame, event, arg):\n"
+        + "    seen.add(frame.f_code.co_filename)\n"
+        + "sys.settrace(trace)\n"
+        + USE
+        + "dist.init_process_group(timeout=short)\ndist.TCPStore('h', 1)\n"
+        + "sys.settrace(None)\n"
+        + "print([one for one in seen if 'tunnelkit' in one])\n"
+    )
+    assert run(torch, code)[0] == "['<frozen tunnelkit>']\n"

@@ -11,7 +11,9 @@ from tunnelkit.debug.ranks.sample import StackFrame
 
 #: After a root: an environment inside the project holds libraries all the same.
 _LIBRARIES = re.compile(r"/(site-packages|dist-packages|lib(64)?/python3[^/]*)/")
-_DEBUGGER = re.compile(r"(^|/)(debugpy|_pydevd\w*|pydevd\w*)[/.]|(^|/)tunnelkit/|\.zip/tunnelkit/")
+_DEBUGGER = re.compile(
+    r"(^|/)(debugpy|_pydevd\w*|pydevd\w*)[/.]|(^|/)tunnelkit/|\.zip/tunnelkit/|^<frozen tunnelkit>"
+)
 _LAUNCHER = re.compile(
     r"(^|/)runpy\.py$|^<frozen runpy>$|^<frozen importlib"
     r"|(^|/)multiprocessing/(spawn|process|context|forkserver|popen\w*|pool)\.py$"
