@@ -65,6 +65,26 @@ async def test_a_preloaded_module_that_is_edited_is_fresh_at_the_next_f5(up: Pro
     assert await editor.evaluate("heavy.value", frame) == "'newer'"
 
 
+async def test_a_program_that_is_kept_is_still_f5s_after_a_preloaded_file_has_changed(
+    up: Project,
+) -> None:
+    """It is not restarted: F5 is on it again, and waits for nothing."""
+    up.write("2.py", "import heavy\nword = heavy.value\n1 / 0\n")
+    await up.tk("sync")
+    loop = ("--post-mortem", "--preload", "heavy", "python", "2.py")
+    terminal = await up.loop(*loop, armed=False)
+    await terminal.line("armed")
+    editor, *_ = await up.f5_to_stop(2)
+    await editor.close()
+    await terminal.line("kept at ZeroDivisionError")
+    up.write("heavy.py", HEAVY.replace("old", "new"))
+    assert (await up.ready())["generation"] == 1
+    editor = await up.f5()
+    _, frame = await editor.stopped()
+    assert await editor.evaluate("word", frame) == "'old'"
+    await editor.close()
+
+
 async def test_a_module_that_is_not_there_is_named_in_one_line(up: Project) -> None:
     terminal = await up.loop("--preload", "heavy,not_there", "python", "2.py", armed=False)
     what = "--preload not_there: ModuleNotFoundError: No module named 'not_there'"

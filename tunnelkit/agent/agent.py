@@ -292,7 +292,7 @@ class Agent:
         if isinstance(debug_loop, RestartLoop):
             debug_loop.fail(str(params["reason"]), int(params["generation"]))
 
-    async def _loop_refresh(self, params: "calls.OneLoop") -> Optional[str]:
+    async def _loop_refresh(self, params: "calls.OneLoop") -> List[int]:
         return await self._one_loop(params).refresh()
 
     async def _loop_stop(self, params: "calls.OneLoop") -> None:

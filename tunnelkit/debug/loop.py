@@ -287,10 +287,9 @@ class DebugLoop:
         """See that what was preloaded is what lies on the node's disk now."""
         if not self.info.get("preload"):
             return
-        if await self._agents.refresh() is not None:
+        if ended := await self._agents.refresh():
             for one in self._runs.in_order():
-                # Those that nobody has are being replaced.
-                one.left = one.left or one.editor is None
+                one.left = one.left or one.number in ended
             self.wake()
 
     def stand(self) -> str | None:

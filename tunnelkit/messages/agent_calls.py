@@ -345,8 +345,8 @@ def _is_code(value: object) -> TypeGuard[int | None]:
     return has_type(value, int | None)
 
 
-def _is_text(value: object) -> TypeGuard[str | None]:
-    return has_type(value, str | None)
+def _are_numbers(value: object) -> TypeGuard[list[int]]:
+    return has_type(value, list[int])
 
 
 def _are_processes(value: object) -> TypeGuard[list[PythonInfo]]:
@@ -379,8 +379,8 @@ LOOP_FAIL = AgentCall[LoopFail, object]("loop.fail", guard(object))
 #: Have the debuggees offered; how many wait.
 LOOP_CLAIM = AgentCall[OneLoop, int]("loop.claim", guard(int))
 LOOP_RESTART = AgentCall[LoopRestart, object]("loop.restart", guard(object))
-#: Compare what was preloaded with the disk; what has changed.
-LOOP_REFRESH = AgentCall[OneLoop, str | None]("loop.refresh", _is_text)
+#: Compare what was preloaded with the disk; the generations that end as it has changed.
+LOOP_REFRESH = AgentCall[OneLoop, list[int]]("loop.refresh", _are_numbers)
 LOOP_STOP = AgentCall[OneLoop, object]("loop.stop", guard(object))
 LOOP_ATTACHED = AgentCall[LoopAttached, object]("loop.attached", guard(object))
 #: The paths whose content differs.

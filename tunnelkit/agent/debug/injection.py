@@ -114,9 +114,9 @@ class Injection:
     async def restart(self, reason: str, generation: Optional[int] = None) -> None:
         """Nothing: it is not ours to end."""
 
-    async def refresh(self) -> Optional[str]:
+    async def refresh(self) -> List[int]:
         """Nothing is preloaded."""
-        return None
+        return []
 
     def stop(self, why: str = "stopped") -> None:
         """Let the process go; it runs on."""

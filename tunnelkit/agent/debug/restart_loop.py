@@ -154,21 +154,24 @@ class RestartLoop:
             self._failed_elsewhere = reason
             self._restart_wanted.set()
 
-    async def refresh(self) -> Optional[str]:
+    async def refresh(self) -> List[int]:
         """Before an F5: check that what was preloaded is still what lies on the disk.
 
-        If not, the debuggees that no editor has yet are started again; returns what has changed.
+        If not, the debuggees that nobody has had yet are started again; returns their numbers.
         """
         async with self._refreshing:
+            ended: List[int] = []
             why = await self._starter.stale()
             if why is None:
-                return None
+                return ended
             following, self._next = self._next, None
             if following is not None:
+                ended.append(following.number)
                 await self._end(following, why)
             if self._front is not None and not self._front.attached.is_set():
+                ended.append(self._front.number)
                 await self.restart(why)
-            return why
+            return ended
 
     def stop(self, why: str = "stopped") -> None:
         """End the loop; `run` returns once nothing of it is left."""

@@ -33,8 +33,8 @@ class LoopAgents(Protocol):
         """Have the debuggees offered that wait for a session; how many there are."""
         ...
 
-    async def refresh(self) -> str | None:
-        """Compare what was preloaded with the disk; what has changed."""
+    async def refresh(self) -> list[int]:
+        """Compare what was preloaded with the disk; the generations that end as it has changed."""
         ...
 
     async def restart(self, reason: str, generation: int | None) -> None:
@@ -107,7 +107,7 @@ class OneAgent:
         }
         await calls.LOOP_FAIL.ask(self.agent, params)
 
-    async def refresh(self) -> str | None:
+    async def refresh(self) -> list[int]:
         """See `LoopAgents.refresh`."""
         return await calls.LOOP_REFRESH.ask(self.agent, {"loop": self.loop_id})
 

@@ -174,10 +174,10 @@ class SeveralAgents:
         """See `LoopAgents.claim`."""
         return sum(await self._each(lambda one: one.claim()))
 
-    async def refresh(self) -> str | None:
+    async def refresh(self) -> list[int]:
         """See `LoopAgents.refresh`."""
-        changed = await self._each(lambda one: one.refresh())
-        return next((one for one in changed if one is not None), None)
+        ended = await self._each(lambda one: one.refresh())
+        return sorted({number for part in ended for number in part})
 
     async def restart(self, reason: str, generation: int | None) -> None:
         """See `LoopAgents.restart`."""

@@ -19,7 +19,7 @@ async def test_asking_while_modules_are_imported_neither_waits_nor_takes_an_answ
     async with loop_rig(tmp_path, preload=["slow"]) as rig, asyncio.timeout(DEADLINE_S):
         # Opens once the import reads at the other end.
         with await asyncio.to_thread(gate.open, "w"):
-            assert await rig.loop.refresh() is None
+            assert await rig.loop.refresh() == []
         await rig.event("fork-server")
         stop = await rig.f5(1, 2)
         assert await stop.evaluate("slow.value") == "1"
