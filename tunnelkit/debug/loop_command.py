@@ -35,8 +35,6 @@ PORT_MARK = "@TK_DIALIN_PORT@"
 _CONNECT = ("--connect", f"127.0.0.1:{PORT_MARK}", "--wait-for-client")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 _PYTHON = re.compile(r"python(\d+(\.\d+)*)?")
-#: Interpreter switches that take a value in the next word.
-_PYTHON_VALUED = {"-W", "-X", "--check-hash-based-pycs"}
 _DEBUGPY_FLAGS = {
     "--wait-for-client",
     "--log-to-stderr",
@@ -202,7 +200,7 @@ def _understand(words: Sequence[str]) -> LoopCommand:
     if rest[:2] == ["-m", "paipdb"]:
         _check_target(rest[2:], "paipdb")
         return _under_debugpy(interpreter, rest[2:], env, PAIPDB_NOTE)
-    if not rest or (rest[0].startswith("-") and rest[0] not in ("-m", "-c")):
+    if not rest:
         return LoopCommand(tuple(words), env=extra, notes=(_no_python(words),))
     return _under_debugpy(interpreter, rest, env, "run under debugpy, so that F5 can attach")
 
@@ -244,13 +242,10 @@ def _split_python(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
     """(interpreter and its switches, the rest), or None if this is no Python command."""
     if not _PYTHON.fullmatch(PurePosixPath(words[0]).name):
         return None
-    position = 1
-    while position < len(words):
-        word = words[position]
-        if not word.startswith("-") or word in ("-m", "-c", "-"):
-            break
-        position += 2 if word in _PYTHON_VALUED else 1
-    return list(words[:position]), list(words[position:])
+    program = python_command.parse(words[1:])
+    if program is None:
+        return list(words), []
+    return [words[0], *program.switches], program.words()
 
 
 def _mentions_debugger(words: Sequence[str]) -> bool:

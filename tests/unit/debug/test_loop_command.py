@@ -61,8 +61,31 @@ def test_what_is_changed_is_said() -> None:
 @pytest.mark.parametrize("python", ["python3.11", "/opt/conda/bin/python", "python3"])
 def test_interpreters_and_their_switches_stay(python: str) -> None:
     command = understand([python, "-W", "error", "-u", "x.py"])
-    assert list(command.interpreter) == [python, "-W", "error", "-u"]
+    assert list(command.interpreter) == [python, "-Werror", "-u"]
     assert list(command.words) == [*DIALS_OUT, "x.py"]
+
+
+@pytest.mark.parametrize(
+    ("line", "switches", "target"),
+    [
+        ("python -um pkg.mod a", ["-u"], ["-m", "pkg.mod", "a"]),
+        ("python -Bm pkg.mod", ["-B"], ["-m", "pkg.mod"]),
+        ("python -uc 'print(1)' a", ["-u"], ["-c", "print(1)", "a"]),
+        ("python -cprint(1)", [], ["-c", "print(1)"]),
+        ("python -uWignore x.py", ["-u", "-Wignore"], ["x.py"]),
+        ("python -um debugpy --listen 5678 x.py", ["-u"], ["x.py"]),
+        ("python -um ptvsd --port 5678 x.py", ["-u"], ["x.py"]),
+        ("python -- -x.py", [], ["./-x.py"]),
+    ],
+)
+def test_switches_in_one_word_are_read_as_python_reads_them(
+    line: str, switches: list[str], target: list[str]
+) -> None:
+    command = understand(shlex.split(line))
+    assert command.debug
+    assert list(command.interpreter) == ["python", *switches]
+    assert list(command.words) == [*DIALS_OUT, *target]
+    assert command.port == (5678 if "5678" in line else None)
 
 
 @pytest.mark.parametrize("line", ["nvidia-smi", "bash run.sh", "python --version", "python"])
