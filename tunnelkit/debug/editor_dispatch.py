@@ -17,7 +17,7 @@ from tunnelkit.debug.dap.messages import Message
 from tunnelkit.debug.dap.proxy import SourceFiles
 from tunnelkit.debug.debug_target import AdapterGone, DebugTarget
 from tunnelkit.debug.generation import Generation, Reservation
-from tunnelkit.errors import DebugError
+from tunnelkit.errors import DebugError, TunnelkitError
 from tunnelkit.mux.tasks import cancel_all
 
 #: Seconds after which a second editor is refused while another has the debuggee: the first may be
@@ -71,10 +71,15 @@ class EditorDispatch:
 
     async def serve(self, editor: Editor, rank: int | None = None) -> None:
         """Serve one editor to its end. rank: the one whose own port it came to."""
-        await self._refresh()
         wish: AttachRequest | None = AttachRequest()
-        if self._loop.ranked:
-            self._place_of(editor, await self._capabilities())
+        try:
+            await self._refresh()
+            capabilities = await self._capabilities() if self._loop.ranked else None
+        except TunnelkitError as error:
+            await editor.refuse(error.one_line())
+            return
+        if capabilities is not None:
+            self._place_of(editor, capabilities)
             wish = await read_until_attach(editor)
         if wish is not None:
             await self._give(editor, wish if rank is None else wish.for_rank(rank))

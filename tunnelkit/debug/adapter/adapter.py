@@ -103,9 +103,11 @@ class Adapters:
 
         Raises DebugError.
         """
-        if self._capabilities is None or self._capabilities.cancelled():
-            self._capabilities = asyncio.create_task(self._ask_capabilities())
-        return await asyncio.shield(self._capabilities)
+        asked = self._capabilities
+        # One that has failed must not be the answer for all later editors.
+        if asked is None or (asked.done() and (asked.cancelled() or asked.exception())):
+            asked = self._capabilities = asyncio.create_task(self._ask_capabilities())
+        return await asyncio.shield(asked)
 
     async def _ask_capabilities(self) -> Message:
         adapter = await self.start()
