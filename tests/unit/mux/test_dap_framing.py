@@ -14,6 +14,7 @@ from tunnelkit.mux.dap_framing import (
     DapError,
     DapReader,
     encode,
+    refusal,
 )
 
 messages = st.lists(
@@ -61,3 +62,36 @@ def test_no_dap_is_refused(data: bytes) -> None:
 def test_garbage_never_crashes(data: bytes) -> None:
     with contextlib.suppress(DapError):
         DapReader().feed(data)
+
+
+@pytest.mark.parametrize("size", [1 << 16, (1 << 20) + 1])
+def test_a_value_that_is_too_long_becomes_an_error_in_bounded_memory(size: int) -> None:
+    reader = DapReader(refusal)
+    length = MAX_BODY_BYTES + 3
+    head = b'{"type": "response", "request_seq": 7, "success": true, "command": "evaluate", '
+    data = b'Content-Length: %d\r\n\r\n%s"body": "' % (length, head)
+    rest = length - len(head) - len(b'"body": "')
+    bodies = reader.feed(encode({"a": 1}) + data)
+    while rest:
+        bodies += reader.feed(b"x" * min(size, rest))
+        rest -= min(size, rest)
+        assert len(reader._buffer) <= 4096
+    bodies += reader.feed(encode({"b": 2}))
+    first, refused, last = map(json.loads, bodies)
+    assert (first, last) == ({"a": 1}, {"b": 2})
+    assert (refused["request_seq"], refused["success"], refused["command"]) == (
+        7,
+        False,
+        "evaluate",
+    )
+
+
+@pytest.mark.parametrize(
+    "head", [b'{"type": "event", "event": "output", "body": {"request_seq": 7}}', b"x" * 5000]
+)
+def test_what_is_no_response_has_no_answer(head: bytes) -> None:
+    reader = DapReader(refusal)
+    with pytest.raises(DapError):
+        reader.feed(b"Content-Length: %d\r\n\r\n%s" % (MAX_BODY_BYTES + 1, head))
+        for _ in range(MAX_BODY_BYTES >> 20):
+            reader.feed(bytes(1 << 20))

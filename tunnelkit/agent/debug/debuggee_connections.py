@@ -16,7 +16,7 @@ from tunnelkit.agent.debug.rank_support import DialedProcess
 from tunnelkit.agent.debug.read_ahead import Moved, ReadAhead
 from tunnelkit.agent.processes import port_file
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.dap_framing import DapError, DapReader, frame
+from tunnelkit.mux.dap_framing import DapError, DapReader, frame, refusal
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.splice import no_delay, quick_ack
 from tunnelkit.mux.tasks import cancel_all, first_of
@@ -98,7 +98,8 @@ class Debuggee:
     async def _read(self) -> None:
         """Messages from the debuggee; without a session they are only taken note of."""
         loop = asyncio.get_running_loop()
-        frames = DapReader()
+        # Hanging up would let the program go: a value may be longer than any message.
+        frames = DapReader(refusal)
         try:
             while True:
                 data = await loop.sock_recv(self._sock, _READ_BYTES)

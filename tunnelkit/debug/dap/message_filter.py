@@ -22,6 +22,10 @@ def _same(body: bytes) -> bytes:
     return body
 
 
+def _all(head: bytes, size_bytes: int) -> bool:
+    return True
+
+
 def _unseen(head: bytes, tail: bytes) -> None:
     pass
 
@@ -31,15 +35,15 @@ class MessageFilter:
 
     holds: called with the length of each message; True: hold it until it is whole. changed: called
     with each message that was held; returns what to pass on instead, None for nothing.
-    passes: called with the first bytes of any other; False: nothing of it is passed on. None: all
-    are. passed: called at its end with its first and last bytes, 4 KiB of each.
+    passes: called with the first bytes and the length of any other; False: nothing of it is passed
+    on. passed: called at its end with its first and last bytes, 4 KiB of each.
     """
 
     def __init__(
         self,
         holds: Callable[[int], bool] = _none,
         changed: Callable[[bytes], bytes | None] = _same,
-        passes: Callable[[bytes], bool] | None = None,
+        passes: Callable[[bytes, int], bool] = _all,
         passed: Callable[[bytes, bytes], None] = _unseen,
     ) -> None:
         self._holds = holds
@@ -50,6 +54,7 @@ class MessageFilter:
         self._first = b""
         self._goes: bool | None = None
         self._last = b""
+        self._size_bytes = 0
         #: The beginning of a header.
         self._head = b""
         #: Bytes that are missing of the message under way.
@@ -94,7 +99,7 @@ class MessageFilter:
         if not self._left:
             out.append(header + SEPARATOR)
             return
-        self._held_header = header + SEPARATOR
+        self._held_header, self._size_bytes = header + SEPARATOR, self._left
         self._held = bytearray() if self._holds(self._left) else None
         self._first, self._goes, self._last = b"", None, b""
 
@@ -103,10 +108,10 @@ class MessageFilter:
         self._last = (self._last + piece[-_LOOK_BYTES:])[-_LOOK_BYTES:]
         if self._goes is None:
             self._first += piece
-            if self._passes and len(self._first) < _LOOK_BYTES and self._left:
+            if self._passes is not _all and len(self._first) < _LOOK_BYTES and self._left:
                 return
             piece, self._first = self._first, self._first[:_LOOK_BYTES]
-            self._goes = not self._passes or self._passes(self._first)
+            self._goes = self._passes(self._first, self._size_bytes)
             piece = self._held_header + piece
         if self._goes:
             out.append(piece)

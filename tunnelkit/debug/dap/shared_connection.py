@@ -36,12 +36,14 @@ from tunnelkit.debug.dap.messages import (
     whole,
 )
 from tunnelkit.debug.dap.peek import LONGEST_TEXT, long_response, long_stop, peek, short, stop_event
-from tunnelkit.mux.dap_framing import frame
+from tunnelkit.mux.dap_framing import frame, refusal
 
 #: An adapter counts from 1.
 FIRST_SEQ = 2**30
 #: Longer messages pass unread: values and sources, of which nothing is needed here.
 _LONGEST_READ_BYTES = 1 << 20
+#: debugpy's adapter reads nothing any more after a longer one (messaging.py, MAX_BODY_SIZE).
+_ADAPTERS_LONGEST_BYTES = 0xFFFFFF
 #: Of threads that stand: a node could send any number of `stopped`.
 _MOST_STOPS, _LONGEST_STOP_BYTES = 256, 16_384
 #: The events that consoles see, and those of them that are read without one, too.
@@ -117,6 +119,8 @@ class SharedConnection:
         self._configuring: int | None = None
         #: The last `stopped` of each thread that stands.
         self._stopped: dict[object, Message] = {}
+        #: The long message under way is too long for an adapter.
+        self._too_long = False
         #: For the debuggee, once the adapter's message is complete; for the adapter.
         self._to_debuggee = b""
         self._to_adapter = b""
@@ -340,10 +344,12 @@ class SharedConnection:
             self._stopped[str(thread)[:LONGEST_TEXT]] = event
         return event
 
-    def _passes_long(self, head: bytes) -> bool:
-        """False for what an adapter would not know, and without one."""
+    def _passes_long(self, head: bytes, size_bytes: int) -> bool:
+        """False for what an adapter would not know or read, and without one."""
         request = long_response(head)
-        return self.has_adapter and (request is None or request < FIRST_SEQ)
+        passes = self.has_adapter and (request is None or request < FIRST_SEQ)
+        self._too_long = passes and size_bytes > _ADAPTERS_LONGEST_BYTES
+        return passes and not self._too_long
 
     def _long_passed(self, head: bytes, tail: bytes) -> None:
         request = long_response(head)
@@ -352,17 +358,24 @@ class SharedConnection:
             on_answer = self._asked.pop(request, None)
             if on_answer is not None:
                 on_answer({"success": False, "message": "the answer is longer than 1 MB"})
+            elif self._too_long:
+                self._to_adapter += frame(refusal(head))
         elif (stop := long_stop(head, tail)) is not None:
             self._on_event(self._note_stop(stop))
+            if self._too_long:
+                self._to_adapter += self._for_adapter_later(stop)
 
     def _adapter_configured(self) -> None:
         self._configuring = None
         if self.configured:
             # The program was stopped before this editor came.
             for stop in self._stopped.values():
-                event = self._breakpoints.for_editor(stop)
-                self._to_adapter += b"" if event is None else frame(dump(event))
+                self._to_adapter += self._for_adapter_later(stop)
         self.configured = True
+
+    def _for_adapter_later(self, stop: Message) -> bytes:
+        event = self._breakpoints.for_editor(stop)
+        return b"" if event is None else frame(dump(event))
 
 
 def _is_short(size_bytes: int) -> bool:

@@ -172,3 +172,35 @@ def test_an_adapter_that_comes_late_gets_whole_messages(
 def _last_fed(end: int, size: int) -> int:
     """Place at which the piece with the byte before `end` begins."""
     return (end - 1) // size * size
+
+
+@pytest.mark.parametrize("size", [0xFFFFFF, 0xFFFFFF + 1, MAX_BODY_BYTES])
+def test_the_adapter_gets_an_error_for_a_value_that_it_does_not_read(size: int) -> None:
+    """It hears no answer any more after one that is too long for it."""
+    shared = SharedConnection()
+    head = b'{"type": "response", "request_seq": 7, "success": true, "command": "evaluate", '
+    head += b'"body": {"result": "{'
+    long = frame(head + b"x" * (size - len(head) - 3) + b'"}}')
+    wire = OTHERS[0] + long + OTHERS[1]
+    out = b"".join(map(shared.from_debuggee, in_pieces(wire, 1 << 16)))
+    bodies = DapReader().feed(out)
+    if size <= 0xFFFFFF:
+        assert out == wire
+        return
+    assert max(map(len, bodies)) < 1000
+    answers = [json.loads(body) for body in bodies]
+    refused = next(one for one in answers if one.get("request_seq") == 7)
+    assert (refused["success"], refused["command"]) == (False, "evaluate")
+    assert "over 16 MB" in refused["message"] and "[:1000]" in refused["message"]
+    assert [frame(body) for body in bodies if json.loads(body) != refused] == OTHERS
+
+
+def test_a_stop_that_is_too_long_for_the_adapter_comes_cut() -> None:
+    shared = SharedConnection()
+    head = b'{"type": "event", "event": "stopped", "body": {"reason": "exception", "threadId": 5, '
+    long = frame(head + b'"description": "' + b"x" * (17 << 20) + b'"}}')
+    out = b"".join(map(shared.from_debuggee, in_pieces(long, 1 << 16)))
+    [body] = DapReader().feed(out)
+    stop = json.loads(body)
+    assert (stop["event"], stop["body"]["threadId"]) == ("stopped", 5) and len(body) < 5000
+    assert shared.is_stopped

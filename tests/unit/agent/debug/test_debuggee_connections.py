@@ -1,0 +1,60 @@
+"""A debuggee's connection in the agent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from typing import Any, cast
+
+from tests.unit.agent.loop_rig import DEADLINE_S
+from tunnelkit.agent.debug.debuggee_connections import Debuggee
+from tunnelkit.mux.dap_framing import MAX_BODY_BYTES, DapReader, encode
+from tunnelkit.mux.tasks import cancel_all
+
+
+class Session:
+    """A session's channel: what goes up is kept, nothing comes down."""
+
+    def __init__(self) -> None:
+        self.up: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.is_over = False
+        self._frames = DapReader()
+
+    async def write(self, data: bytes) -> None:
+        for body in self._frames.feed(data):
+            self.up.put_nowait(json.loads(body))
+
+    async def read(self) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    def close(self) -> None:
+        self.is_over = True
+
+
+async def test_a_value_that_is_too_long_does_not_end_the_connection() -> None:
+    """pydevd would let the program go, and the session would end it."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    theirs = socket.create_connection(listener.getsockname())
+    ours, _ = listener.accept()
+    listener.close()
+    for sock in (ours, theirs):
+        sock.setblocking(False)
+    debuggee, session = Debuggee(ours, 1, 1, cast(Any, None)), Session()
+    debuggee.offer(cast(Any, session))
+    running = asyncio.create_task(debuggee.run())
+    send = asyncio.get_running_loop().sock_sendall
+    head = b'{"type": "response", "request_seq": 7, "success": true, "command": "evaluate", '
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            await send(theirs, b"Content-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1))
+            await send(theirs, head + bytes(MAX_BODY_BYTES + 1 - len(head)))
+            await send(theirs, encode({"type": "event", "event": "thread"}))
+            refused, event = await session.up.get(), await session.up.get()
+        assert (refused["request_seq"], refused["success"]) == (7, False)
+        assert event["event"] == "thread"
+        assert not running.done()
+    finally:
+        await cancel_all(running)
+        theirs.close()
