@@ -60,3 +60,47 @@ async def test_200k_lines_are_capped_for_the_editor_and_counted(project: Project
     await terminal.line("^all$")
     written = re.findall(r"^line (\d{6}) of .* all of it$", terminal.text, re.M)
     assert list(map(int, written)) == list(range(LINES))
+
+
+POINTS = 20_000
+COUNTS = f"""\
+for number in range({POINTS}):
+    value = number * 2
+print("all")
+"""
+
+
+@pytest.mark.timeout(400)
+async def test_what_a_log_point_says_too_often_for_the_editor_is_in_tk_logs(
+    project: Project,
+) -> None:
+    """The program writes nothing of it: pydevd sends it to the editor alone."""
+    project.write("2.py", COUNTS)
+    await project.up("node1", "--cpus", "2")
+    terminal = await project.loop("python", "2.py")
+    editor = await project.f5(1)
+    thread, _ = await editor.stopped(PATIENCE_S)
+    said_each = {"line": 2, "logMessage": "at {number} of what nobody reads, but all of it"}
+    await editor.request(
+        "setBreakpoints",
+        source={"path": str(project.dir / "2.py")},
+        breakpoints=[said_each, {"line": 3}],
+    )
+    await editor.request("continue", threadId=thread)
+    thread, frame = await editor.stopped(180)
+    assert frame["line"] == 3
+    text = said(editor)
+    assert "lines left out; see tk logs" in text
+    logged = (await project.tk("logs", "-n", str(2 * POINTS))).out
+    given, rest = (
+        {
+            int(one)
+            for one in re.findall(r"^at (\d+) of what nobody reads, but all of it$", all_, re.M)
+        }
+        for all_ in (text, logged)
+    )
+    # One whose end alone is left out is in neither.
+    assert len(given | rest) >= POINTS - text.count("left out")
+    assert len(rest) > 100
+    await editor.finish(thread)
+    await terminal.line("^all$")

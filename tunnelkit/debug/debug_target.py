@@ -123,6 +123,10 @@ class TargetRun(Protocol):
         """The target is stopped at an exception."""
         ...
 
+    def target_left_out(self, text: str) -> None:
+        """An editor was not given this text of log points."""
+        ...
+
     async def target_left(self, target: DebugTarget) -> None:
         """The main editor says goodbye; its adapter waits for the return."""
         ...
@@ -346,6 +350,8 @@ class DebugTarget:
     def _heard_adapter(self, editor: Editor) -> None:
         """Note the adapter's messages, before the editor gets them."""
         session = editor.session
+        if left_out := session.output.take_unlogged():
+            self.run.target_left_out(left_out)
         children = len(session.facts.children)
         self.children_expected += children - self._children_seen.get(editor, 0)
         self._children_seen[editor] = children

@@ -86,6 +86,10 @@ class RunHost(Protocol):
         """Report a rank that is kept at an uncaught exception."""
         ...
 
+    def left_out(self, text: str) -> None:
+        """Take text for the loop's record that an editor was not given."""
+        ...
+
     def run_given_up(self, generation: Generation, why: str) -> None:
         """End a generation whose adapter is gone."""
         ...
@@ -248,6 +252,10 @@ class Generation:
         """Report a rank that is kept at an exception."""
         if raised.uncaught and self.keeps_failures:
             self._host.rank_kept(self, target, raised)
+
+    def target_left_out(self, text: str) -> None:
+        """Pass on text that an editor was not given."""
+        self._host.left_out(text)
 
     async def target_left(self, target: DebugTarget) -> None:
         """End the debuggee where it stands, if that is the policy."""

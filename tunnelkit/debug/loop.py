@@ -32,11 +32,13 @@ from tunnelkit.debug.shared_debuggee import RaisedException
 from tunnelkit.errors import DebugError, TunnelkitError
 from tunnelkit.messages import agent_calls as calls
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.loop_records import EVENT, STDERR, LoopRecord, event_payload
+from tunnelkit.mux.loop_records import EVENT, STDERR, STDOUT, LoopRecord, event_payload
 from tunnelkit.mux.tasks import cancel_all, start
 
 #: Of debuggees at once: ranks, and what they start. A node could dial any number.
 _MOST_CONNECTIONS = MOST_TARGETS + 256
+#: As the agent's.
+_MOST_RECORD_BYTES = 64 << 10
 #: Of a loop's log: all of it.
 FROM_THE_BEGIN: Mapping[int, int] = MappingProxyType({})
 
@@ -327,6 +329,13 @@ class DebugLoop:
             where=raised.place,
         )
         self._on_record(LoopRecord(EVENT, 0, payload))
+
+    def left_out(self, text: str) -> None:
+        """Take text of log points that an editor was not given to the terminal and the log."""
+        data = text.encode("utf-8", "replace")
+        for place in range(0, len(data), _MOST_RECORD_BYTES):
+            piece = data[place : place + _MOST_RECORD_BYTES]
+            self._on_record(LoopRecord(STDOUT, 0, piece))
 
     def run_given_up(self, generation: Generation, why: str) -> None:
         """End a generation whose adapter is gone."""

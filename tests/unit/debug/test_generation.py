@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 
+from tests.unit.debug.dap_messages import attached, output
 from tests.unit.debug.test_loop_close import Agent, Pipes
 from tunnelkit.debug.adapter.adapter import Adapter
 from tunnelkit.debug.dap.editor_port import Editor, EditorPort
+from tunnelkit.debug.dap.output_limiter import OutputLimits
+from tunnelkit.debug.dap.session import DapSession
 from tunnelkit.debug.debug_target import AdapterGone, TargetIdentity
 from tunnelkit.debug.generation import Generation, Reservation
 from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.debug.loop_agents.base import OneAgent
 from tunnelkit.errors import DebugError
+from tunnelkit.mux.loop_records import STDOUT, LoopRecord
 
 
 def generation(*, ranked: bool = True, only: list[int] | None = None) -> Generation:
@@ -173,3 +177,20 @@ async def test_a_rank_that_has_ended_is_refused_and_its_run_goes_on() -> None:
     assert not isinstance(refusal.value, AdapterGone)
     assert not second.adapter.is_wanted and not one.left
     await one.close()
+
+
+async def test_text_that_an_editor_was_not_given_is_in_the_loops_record() -> None:
+    records: list[LoopRecord] = []
+    port = EditorPort(0)
+    loop = DebugLoop(OneAgent(Agent()), port, Pipes(), on_record=records.append)
+    one = loop._run_of(0)
+    assert one is not None
+    editor = Editor.__new__(Editor)
+    editor.session = DapSession(limits=OutputLimits(100, 1, 100))
+    attached(editor.session)
+    editor.session.from_adapter([output("at step é\n" * 20_000)], 0.0)
+    one.targets[0]._heard_adapter(editor)
+    said = b"".join(record.payload for record in records)
+    assert len(records) > 1 and all(record.kind == STDOUT for record in records)
+    assert said.count("at step é\n".encode()) > 19_900
+    await loop.close()

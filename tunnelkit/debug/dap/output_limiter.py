@@ -3,7 +3,8 @@
 `print("line", i)` is four events of 120 bytes each (pydevd sends every write), and an
 editor's console draws each of them. Those that arrive together go on together. Nothing
 waits that is within the limits; beyond them the end of the text is kept, the rest is
-counted and left out: the agent's log has all of it.
+counted and left out: the agent's log has all of it. It has nothing of log points: their text
+goes to the loop's record (`take_unlogged`).
 """
 
 from __future__ import annotations
@@ -60,6 +61,9 @@ class OutputLimiter:
         self.due_s: float | None = None
         #: Lines left out so far, all in all.
         self.left_out_lines = 0
+        #: False: what is left out must be taken by `take_unlogged`.
+        self.is_logged = True
+        self._unlogged: list[str] = []
         self._limits = limits
         self._make_event = make_event
         self._run: _Run | None = None
@@ -108,6 +112,11 @@ class OutputLimiter:
         if self.due_s is not None:
             self._release(out, now_s)
 
+    def take_unlogged(self) -> str:
+        """Return the text left out since the last call that is nowhere else."""
+        taken, self._unlogged = "".join(self._unlogged), []
+        return taken
+
     def _close(self, run: _Run, out: list[bytes], now_s: float) -> None:
         """The budget is used up: as many whole lines as it still has, then hold."""
         text = "".join(run.texts)
@@ -144,6 +153,8 @@ class OutputLimiter:
 
     def _drop(self, text: str) -> None:
         self._held_bytes -= len(text)
+        if not self.is_logged:
+            self._unlogged.append(text)
         self._dropped_chars += len(text)
         self._dropped_lines += text.count("\n")
 
@@ -166,7 +177,8 @@ class OutputLimiter:
         self.left_out_lines += self._dropped_lines
         self._dropped_lines = self._dropped_chars = 0
         start = "" if self._at_line_start else "\n"
-        text = f"{start}... {what} left out; all of it: tk logs\n"
+        where = "all of it: tk logs" if self.is_logged else "see tk logs"
+        text = f"{start}... {what} left out; {where}\n"
         return {"category": "console", "output": text}
 
     def _send(self, out: list[bytes], body: bytes, run: _Run) -> None:

@@ -55,9 +55,10 @@ class Routed(NamedTuple):
 class DapSession:
     """One editor's session with one adapter (or several in turn, before `attach`).
 
-    facts: what the session has shown about itself. mirror: where the editor's files are on the
-    cluster; None: not known, nothing of it is checked. hold_end: wait with `terminated` for `ended`
-    or `give_up`. Bodies for the editor must be sent in the order of the calls that returned them.
+    facts: what the session has shown about itself. output: what its editor is given of output.
+    mirror: where the editor's files are on the cluster; None: not known, nothing of it is checked.
+    hold_end: wait with `terminated` for `ended` or `give_up`. Bodies for the editor must be sent in
+    the order of the calls that returned them.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class DapSession:
         #: The requests that were answered before the program began.
         self._answered: set[int] = set()
         self._own = OwnMessages()
-        self._output = OutputLimiter(limits or OutputLimits(), self._own.event)
+        self.output = OutputLimiter(limits or OutputLimits(), self._own.event)
         self._breakpoints = BreakpointChecks(self._own.event)
         self._checks: list[BreakpointCheck] = []
         self._has_filters = False
@@ -140,6 +141,7 @@ class DapSession:
     def _attach(self, message: Message, body: bytes) -> Routed:
         corrected, notice = correct_attach(message, self._mirror)
         self.facts = self.facts.with_attach(corrected)
+        self.output.is_logged = self.facts.redirects_output
         messages = [self.console(notice)] if notice else []
         return Routed([body if corrected is message else dump(corrected)], messages)
 
@@ -194,7 +196,7 @@ class DapSession:
             if kind == EVENT:
                 self._adapter_event(name, body, out)
                 continue
-            self._output.settle(out, now_s)
+            self.output.settle(out, now_s)
             if kind == RESPONSE:
                 self._adapter_response(request, body, out)
             else:
@@ -203,9 +205,9 @@ class DapSession:
                     self.facts = self.facts.with_child(section(arguments, "configuration"))
                 out.append(body)
         if self.facts.disconnected:
-            self._output.drain(out, now_s)
+            self.output.drain(out, now_s)
         else:
-            self._output.settle(out, now_s)
+            self.output.settle(out, now_s)
         return out
 
     def _adapter_response(self, request: int, body: bytes, out: list[bytes]) -> None:
@@ -220,12 +222,12 @@ class DapSession:
 
     def _adapter_event(self, name: bytes, body: bytes, out: list[bytes]) -> None:
         if name == b"output":
-            if self._output.take(body, parse(body), out, self._now_s):
+            if self.output.take(body, parse(body), out, self._now_s):
                 return
-            self._output.settle(out, self._now_s)
+            self.output.settle(out, self._now_s)
             out.append(body)
             return
-        self._output.drain(out, self._now_s)
+        self.output.drain(out, self._now_s)
         self._pausing.event(name)
         if name == b"terminated":
             out += self._terminated(body)
@@ -337,19 +339,14 @@ class DapSession:
     @property
     def due_s(self) -> float | None:
         """When to call `on_time` (same clock as from_adapter's); None: not needed."""
-        return self._output.due_s
-
-    @property
-    def left_out_lines(self) -> int:
-        """Lines of output that the editor was not given, so far."""
-        return self._output.left_out_lines
+        return self.output.due_s
 
     def on_time(self, now_s: float) -> list[bytes]:
         """Output that was held, once `due_s` is reached."""
         self._now_s = now_s
         out: list[bytes] = []
         if self.due_s is not None and now_s >= self.due_s:
-            self._output.drain(out, now_s)
+            self.output.drain(out, now_s)
         return out
 
     # -- another adapter, other ranks --------------------------------------
@@ -395,5 +392,5 @@ class DapSession:
 
     def _flush_output(self) -> list[bytes]:
         out: list[bytes] = []
-        self._output.drain(out, self._now_s)
+        self.output.drain(out, self._now_s)
         return out

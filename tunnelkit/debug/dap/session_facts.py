@@ -80,6 +80,16 @@ class SessionFacts:
         """The arguments of `attach` as the adapter gets them; {} before."""
         return section(self.attach or {}, "arguments")
 
+    @property
+    def redirects_output(self) -> bool:
+        """True if its output is what the program writes.
+
+        Otherwise it is that of log points, which the program never writes."""
+        arguments = self.attach_arguments
+        options = arguments.get("debugOptions")
+        listed = isinstance(options, list) and "RedirectOutput" in options
+        return listed or arguments.get("redirectOutput") is True
+
     def with_client(self, initialize: Message) -> SessionFacts:
         """Add the client that an `initialize` describes."""
         arguments = section(initialize, "arguments")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,8 +17,8 @@ LIMITS = OutputLimits(burst_bytes=2000, rate_bytes_s=1000, tail_bytes=400)
 OVERHEAD = 250
 
 
-def small_view() -> DapSession:
-    return attached(DapSession(limits=LIMITS))
+def small_view(**arguments: object) -> DapSession:
+    return attached(DapSession(limits=LIMITS), **{"redirectOutput": True, **arguments})
 
 
 def text_of(bodies: list[bytes], category: str = "stdout") -> str:
@@ -93,7 +94,38 @@ def test_a_flood_shows_its_beginning_its_end_and_how_much_is_left_out() -> None:
     assert shown.endswith("line 998\nline 999\n")
     left_out = 1000 - shown.count("\n")
     assert text_of(after, "console") == f"... {left_out} lines left out; all of it: tk logs\n"
-    assert view.left_out_lines == left_out
+    assert view.output.left_out_lines == left_out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_logged"),
+    [
+        ({"redirectOutput": True}, True),
+        ({"redirectOutput": False, "debugOptions": ["RedirectOutput"]}, True),
+        ({"redirectOutput": False, "debugOptions": ["ShowReturnValue"]}, False),
+        ({"redirectOutput": False, "debugOptions": 7}, False),
+    ],
+)
+def test_what_is_left_out_of_log_points_is_given_to_the_log(
+    arguments: dict[str, object], is_logged: bool
+) -> None:
+    """Their text goes to the editor alone: the program writes nothing of it."""
+    view = small_view(**arguments)
+    out = view.from_adapter(flood(1000), 0.0)
+    unlogged = view.output.take_unlogged()
+    out += view.from_adapter(flood(50, start=1000), 0.01)
+    unlogged += view.output.take_unlogged()
+    out += view.from_adapter([event("stopped", {"reason": "breakpoint", "threadId": 1})], 0.02)
+    assert view.output.take_unlogged() == ""
+    note = text_of(out, "console")
+    if is_logged:
+        assert unlogged == "" and note.endswith("left out; all of it: tk logs\n")
+        return
+    assert note.endswith(f"... {unlogged.count(chr(10))} lines left out; see tk logs\n")
+    lines = sorted(
+        [*text_of(out).splitlines(), *unlogged.splitlines()], key=lambda one: int(one[5:])
+    )
+    assert lines == [f"line {number}" for number in range(1050)]
 
 
 def test_the_rest_comes_by_itself_once_it_is_due() -> None:
@@ -140,8 +172,10 @@ def test_numbers_are_easy_to_read() -> None:
     view = small_view()
     view.from_adapter(flood(20_000), 0.0)
     out = view.from_adapter([event("stopped", {"reason": "step"})], 0.0)
-    assert ",".join(text_of(out, "console").split()[1].split(",")) == f"{view.left_out_lines:,}"
-    assert view.left_out_lines > 10_000
+    assert (
+        ",".join(text_of(out, "console").split()[1].split(",")) == f"{view.output.left_out_lines:,}"
+    )
+    assert view.output.left_out_lines > 10_000
 
 
 _texts = st.text(st.sampled_from('ab\n\\"é\0'), max_size=400)
@@ -183,6 +217,6 @@ def test_bytes_are_bounded_and_each_line_is_shown_or_counted(
     lines = sum(
         one["body"]["output"].count("\n") for one in shown if one["body"]["category"] != "console"
     )
-    assert lines + view.left_out_lines == total_in
+    assert lines + view.output.left_out_lines == total_in
     if not drains:
-        assert view.left_out_lines == 0
+        assert view.output.left_out_lines == 0

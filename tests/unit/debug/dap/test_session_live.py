@@ -165,8 +165,8 @@ async def test_a_flood_is_capped_and_its_end_is_there_at_the_stop(tmp_path: Path
         text = "".join(one["output"] for one in shown if one["category"] == "stdout")
         assert text.startswith(f"{'x' * 1000} 0\n{'x' * 1000} 1\n")
         assert text.endswith(f"{'x' * 1000} 998\n{'x' * 1000} 999\n")
-        assert text.count("\n") + rig.view.left_out_lines == 1_000
-        assert rig.view.left_out_lines > 100
+        assert text.count("\n") + rig.view.output.left_out_lines == 1_000
+        assert rig.view.output.left_out_lines > 100
         given = sum(len(json.dumps(event)) for event in rig.client.events)
         assert given < 64 * 1024 + (took_s + 1) * 16 * 1024 + 64 * 1024
         look_again(rig.heard)
