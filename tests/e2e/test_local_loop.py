@@ -16,6 +16,7 @@ from tests.support.places import short_name
 from tests.support.ports import free_port
 from tests.support.tkrig import Terminal
 from tunnelkit.demo.dap_client import DapClient
+from tunnelkit.errors import UsageError
 
 SOURCE = """\
 import sys
@@ -116,6 +117,53 @@ async def test_step_into_an_import_never_stops_in_tks_own_code(here: Here) -> No
         assert places == [[("2.py", 2)], [("mine.py", 1), ("2.py", 2)]]
         await editor.finish(thread)
         await terminal.quit()
+    finally:
+        await terminal.close()
+
+
+@pytest.mark.parametrize("option", ["--reload", "--all-pods"])
+async def test_what_only_a_session_can_do_is_refused(here: Here, option: str) -> None:
+    here.program.write_text(SOURCE)
+    terminal = await here.loop(option, "python", "2.py")
+    try:
+        await terminal.line(f"{option} needs a session")
+        assert await terminal.ended() == int(UsageError.exit_code)
+    finally:
+        await terminal.close()
+
+
+async def test_the_port_that_is_typed_wins_and_an_unused_option_is_told(here: Here) -> None:
+    here.program.write_text(SOURCE)
+    port, commands_own = here.port, free_port()
+    del here.env["TK_DEBUG_PORT"]
+    words = ("python", "-m", "debugpy", "--listen", str(commands_own), "2.py")
+    terminal = await here.loop("--port", str(port), *words)
+    try:
+        await terminal.line("armed")
+        assert await here.f5() == "'WORD'"
+    finally:
+        await terminal.close()
+    terminal = await here.loop("--post-mortem", "sh", "-c", "sleep 600")
+    try:
+        await terminal.line("--post-mortem is for a Python program, or for ranks: not used here")
+    finally:
+        await terminal.close()
+
+
+async def test_ranks_are_kept_as_in_a_session(here: Here) -> None:
+    here.program.write_text("word = 1\n1 / 0\n")
+    launch = "#!/bin/sh\nRANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 exec python 2.py\n"
+    (here.base / "torchrun").write_text(launch)
+    (here.base / "torchrun").chmod(0o755)
+    terminal = await here.loop("--post-mortem", str(here.base / "torchrun"))
+    try:
+        await terminal.line("armed")
+        editor = DapClient()
+        await editor.connect(here.port)
+        await editor.attach({str(here.program): [1]})
+        await editor.stopped()
+        await editor.close()
+        await terminal.line("kept at ZeroDivisionError")
     finally:
         await terminal.close()
 

@@ -45,6 +45,7 @@ PAIPDB_NOTE = (
     "paipdb opens a port of the node to everybody: "
     "tk's own debugger runs this command, without a port there"
 )
+NO_POST_MORTEM = "--post-mortem is for a Python program, or for ranks: not used here"
 _PTVSD_VALUED = {"--host", "--server-host", "--port", "--log-dir"}
 _PTVSD_FLAGS = {"--wait", "--multiprocess", "--no-subprocesses", "--nodebug", "--single-session"}
 
@@ -77,6 +78,11 @@ class LoopCommand:
     def program(self) -> str:
         """The program that has to be there: the first word as it was given."""
         return self.argv[0]
+
+    @property
+    def can_be_kept(self) -> bool:
+        """True if --post-mortem is for it: other programs start their Pythons themselves."""
+        return self.ranks or bool(self.interpreter)
 
 
 def loop_spec(

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -16,7 +16,7 @@ from tunnelkit.debug.adapter.adapter import Adapters
 from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.debug.loop_agents.base import OneAgent
-from tunnelkit.debug.loop_command import loop_spec, understand
+from tunnelkit.debug.loop_command import NO_POST_MORTEM, loop_spec, understand
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.messages.agent_calls import LoopSpec
 from tunnelkit.mux.channel import Channel
@@ -25,6 +25,7 @@ from tunnelkit.mux.tasks import cancel_all, first_of
 from tunnelkit.session.agent.client import AgentClient
 from tunnelkit.session.agent.local_agent import LocalAgent
 from tunnelkit.session.debugging.loop_checks import check_here
+from tunnelkit.session.runtime.control_calls import LoopStream
 from tunnelkit.session.runtime.paths import cache_root
 
 
@@ -41,23 +42,15 @@ class LoopTerminal(Protocol):
 
 
 async def run_local(
-    words: list[str],
-    settings: Settings,
-    make_view: Callable[[], LoopTerminal],
-    *,
-    ranks: bool = False,
-    only: Sequence[int] | None = None,
+    wanted: LoopStream, settings: Settings, make_view: Callable[[], LoopTerminal]
 ) -> int:
-    """Run the loop here until the user quits; return the exit code.
-
-    ranks, only: as for `understand` and `loop_spec`.
-    """
+    """Run the loop here until the user quits; return the exit code. wanted: as it was typed."""
     view = make_view()
-    command = understand(words, ranks=ranks)
+    command = understand(wanted.words, ranks=wanted.ranks)
     check_here(command)
     debug = settings.debug
-    keeps = debug.post_mortem and bool(command.interpreter)
-    port = EditorPort(command.port or debug.port)
+    keeps = debug.post_mortem and command.can_be_kept
+    port = EditorPort(wanted.port or command.port or debug.port)
     port.open()
     adapters = Adapters()
     loops: list[DebugLoop] = []
@@ -76,7 +69,8 @@ async def run_local(
         await agent.connect()
         loops.append(loop := make_loop(OneAgent(agent), port, adapters, on_record=view.show))
         view.mind_signals(lambda: loop.restart("restarted by you"))
-        opening = event_payload("loop", id=1, port=port.port, notes=list(command.notes))
+        unused = [NO_POST_MORTEM] if wanted.post_mortem and not keeps else []
+        opening = event_payload("loop", id=1, port=port.port, notes=[*command.notes, *unused])
         view.show(LoopRecord(EVENT, 0, opening))
         spec = loop_spec(
             # tk started the agent, but without the Python settings of this environment.
@@ -85,7 +79,7 @@ async def run_local(
             editor_port=port.port,
             standby=debug.standby,
             preload=debug.preload,
-            only=only,
+            only=wanted.only,
             post_mortem=keeps,
             collectives=debug.collective_timeouts,
         )

@@ -103,8 +103,7 @@ class Loops:
         own = 0 if once and self._port.busy else self._port.port
         wanted = port or command.port or own
         keeps = self._settings.post_mortem if post_mortem is None else post_mortem
-        # Other programs start their Pythons themselves, without the agent.
-        keeps = keeps and (bool(command.interpreter) or command.ranks)
+        keeps = keeps and command.can_be_kept
         agents = self._several(parts, keeps) if parts else OneAgent(self._agent())
         loop = await self._make(agents, wanted, command.debug, keeps)
         try:

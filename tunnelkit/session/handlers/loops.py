@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import chain, repeat
 
 from tunnelkit.debug.loop_agents.several import NodePart
-from tunnelkit.debug.loop_command import understand
+from tunnelkit.debug.loop_command import NO_POST_MORTEM, understand
 from tunnelkit.debug.pdb.pdb_command import console_command
 from tunnelkit.errors import AllocationError
 from tunnelkit.mux.channel import Channel
@@ -26,7 +26,6 @@ from tunnelkit.session.session import Session
 _REASON_S = 20.0
 #: Pauses between questions for a node that is replaced.
 _PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
-_NO_POST_MORTEM = "--post-mortem is for a Python program, or for ranks: not used here"
 
 
 async def start(session: Session, stream: LoopStream) -> tuple[SessionLoop, tuple[str, ...]]:
@@ -62,8 +61,8 @@ async def _start(session: Session, stream: LoopStream) -> tuple[SessionLoop, tup
     if everywhere:
         parts, more = await parts_for(session, stream, command, cwd=cwd)
         notes += more
-    if stream.post_mortem and not stream.once and not (command.ranks or command.interpreter):
-        notes += (_NO_POST_MORTEM,)
+    if stream.post_mortem and not stream.once and not command.can_be_kept:
+        notes += (NO_POST_MORTEM,)
     loop = await session.loops.start(
         command,
         cwd=cwd,

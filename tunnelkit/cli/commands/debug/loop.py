@@ -16,6 +16,7 @@ from tunnelkit.cli.terminal.output import note
 
 if TYPE_CHECKING:
     from tunnelkit.cli.views.loop import LoopView
+    from tunnelkit.config.schema import Settings
     from tunnelkit.session.runtime.control_calls import LoopAdopt, LoopStream
     from tunnelkit.session.runtime.control_client import SessionClient
     from tunnelkit.session.runtime.paths import SessionPaths
@@ -84,10 +85,6 @@ def loop(
         debug__post_mortem=post_mortem,
     )
     paths = None if local else _session_or_none()
-    if paths is None:
-        from tunnelkit.session.local_loop import run_local
-
-        sys.exit(run(run_local(command, wanted, _view_factory, ranks=rank is not None, only=only)))
     stream = LoopStream(
         words=command,
         here=os.getcwd(),
@@ -101,10 +98,25 @@ def loop(
         all_pods=all_pods,
         expands=is_own,
     )
-    sys.exit(run(_in_session(paths, stream)))
+    sys.exit(run(_in_session(paths, stream) if paths is not None else _here(stream, wanted)))
 
 
 loop.__doc__ = _HELP
+
+
+async def _here(stream: LoopStream, wanted: Settings) -> int:
+    """Run the loop on this machine. Raises UsageError for what only a session can do."""
+    from tunnelkit.errors import UsageError
+    from tunnelkit.session.local_loop import run_local
+
+    if stream.reload:
+        raise UsageError(
+            "--reload needs a session, which sees the files change",
+            hint="tk up; or leave it out: Ctrl-C restarts the program",
+        )
+    if stream.all_pods:
+        raise UsageError("--all-pods needs a session", hint="tk up; or leave it out")
+    return await run_local(stream, wanted, _view_factory)
 
 
 def _own_command(*, local: bool) -> list[str]:
