@@ -23,6 +23,7 @@ RECORDS = st.builds(
     st.sampled_from([EVENT, STDOUT, STDERR]),
     st.integers(0, 2**64 - 1),
     st.binary(max_size=200),
+    part=st.just(0),
 )
 
 
