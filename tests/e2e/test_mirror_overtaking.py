@@ -83,6 +83,23 @@ async def test_git_checks_out_meanwhile(rig: Rig, monkeypatch: pytest.MonkeyPatc
     await ends(rig, mirror, big)
 
 
+async def test_a_directory_that_is_no_longer_ignored_is_watched(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.write(".gitignore", "gen/\n")
+    rig.write("gen/old.py", "1\n")
+    mirror, big = await under_way(rig, monkeypatch)
+    rig.write(".gitignore", "")
+    await comes(rig, "gen/old.py", "1\n")
+    rig.write("gen/new.py", "1\n")
+    await comes(rig, "gen/new.py", "1\n")
+    big.may_end.set()
+    await mirror.barrier(60)
+    rig.write("gen/late.py", "1\n")
+    await mirror.barrier(60)
+    assert rig.equal()
+
+
 async def test_a_mass_deletion_halts_only_itself(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(300):
         rig.write(f"data/{number}.txt", f"{number}\n")

@@ -29,9 +29,9 @@ from tunnelkit.mirror.passes.syncer import Syncer
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.proof import not_in_sync, prove
 from tunnelkit.mirror.pull import OnProgress, PullReport, Sides, pull, take_theirs, wanted_path
-from tunnelkit.mirror.push_worker import PushWorker, Request, cannot_send
+from tunnelkit.mirror.push_worker import PushWorker, Request
 from tunnelkit.mirror.record.manifest import Manifest, ManifestEntry
-from tunnelkit.mirror.remote.edits import relative_to, select_conflicts
+from tunnelkit.mirror.remote.edits import cannot_send, relative_to, select_conflicts
 from tunnelkit.mirror.remote.owned_root import OwnedRoot
 from tunnelkit.mirror.remote.owner import OwnerRecord
 from tunnelkit.mirror.remote.root import RemoteRoot, check_local_dir, check_remote_dir

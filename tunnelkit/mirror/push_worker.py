@@ -21,14 +21,13 @@ from tunnelkit.mirror.api import (
     MirrorStatus,
     PassRecord,
     SyncReport,
-    name_paths,
 )
 from tunnelkit.mirror.context import PassResult
 from tunnelkit.mirror.passes.content_recheck import ContentRecheck
 from tunnelkit.mirror.passes.options import NOTHING_SPECIAL, PassOptions
 from tunnelkit.mirror.passes.syncer import Syncer
 from tunnelkit.mirror.record.manifest import Manifest
-from tunnelkit.mirror.remote.edits import conflict_error
+from tunnelkit.mirror.remote.edits import cannot_send, conflict_error
 from tunnelkit.mirror.watch.coalescer import DirtyPaths
 from tunnelkit.mirror.watch.missed_changes import MissedChanges
 from tunnelkit.mirror.watch.watcher import Watcher
@@ -79,6 +78,8 @@ class PushWorker:
         self._syncer = syncer
         self._manifest = manifest
         self._watcher = watcher
+        #: the scan whose directories are watched; the watcher has begun with the first one
+        self._widened_for = syncer.last_scan
         self._sweep = MissedChanges(syncer.ground.local_root)
         self._reread = ContentRecheck(syncer.ground.local_root)
         self._wake = wake
@@ -176,9 +177,10 @@ class PushWorker:
         try:
             wishes = self._wishes(taken)
             dirty = await self._dirty(asked=bool(taken))
-            outcome = await self._syncer.run(dirty, wishes, self)
-            if outcome.scanned:
-                self._watcher.widen(self._syncer.directories())
+            try:
+                outcome = await self._syncer.run(dirty, wishes, self)
+            finally:
+                self.scanned()
         except MirrorHalted as error:
             self.error = error
             self._retry(MirrorState.HALTED, error, _POLL_S)
@@ -267,6 +269,13 @@ class PushWorker:
             raise
         self._wake.set()
         return None
+
+    def scanned(self) -> None:
+        """Watch directories that the last scan was the first to find not ignored."""
+        scan = self._syncer.last_scan
+        if scan is not self._widened_for:
+            self._widened_for = scan
+            self._watcher.widen(self._syncer.directories())
 
     def pending(self, paths: frozenset[str]) -> None:
         """Set the status to pending; called within a pass once its work is known."""
@@ -379,14 +388,4 @@ def _add(report: SyncReport, outcome: PassResult) -> SyncReport:
         kept=(*report.kept, *outcome.kept),
         replaced=(*report.replaced, *outcome.replaced),
         replaced_dir=outcome.replaced_dir or report.replaced_dir,
-    )
-
-
-def cannot_send(failed: dict[str, str]) -> MirrorError:
-    """Return the error of paths that can't be written on the cluster, with the reasons."""
-    paths = sorted(failed)
-    return MirrorError(
-        f"{len(paths)} of the mirrored paths can't be sent: {name_paths(paths)}",
-        cause=failed[paths[0]],
-        hint="put that right, or exclude them in [mirror] exclude",
     )

@@ -14,6 +14,9 @@ class PassCaller(Protocol):
     async def git_began(self) -> DirtyPaths | None:
         """Return what must be scanned once more, because git was at work during a scan."""
 
+    def scanned(self) -> None:
+        """Note a scan, which may have found directories that were ignored until now."""
+
     async def changed(self) -> None:
         """Return once there are changes that no pass has taken."""
 

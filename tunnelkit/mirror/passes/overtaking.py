@@ -137,6 +137,7 @@ class Overtaking:
             log.debug("the scan during a big transfer: %s", error)
             self._ended = True  # the next pass reports it
             return None
+        self._caller.scanned()
         late = await self._caller.git_began()
         if late is not None:
             self.left = self.left.joined(late)

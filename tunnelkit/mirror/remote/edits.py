@@ -190,6 +190,16 @@ def conflict_error(paths: Collection[str]) -> MirrorConflict:
     )
 
 
+def cannot_send(failed: Mapping[str, str]) -> MirrorError:
+    """Return the error of paths that can't be written on the cluster, with the reasons."""
+    paths = sorted(failed)
+    return MirrorError(
+        f"{len(paths)} of the mirrored paths can't be sent: {name_paths(paths)}",
+        cause=failed[paths[0]],
+        hint="put that right, or exclude them in [mirror] exclude",
+    )
+
+
 def paths_under(paths: Iterable[str], wanted: Sequence[str]) -> set[str]:
     """Return those of `paths` that are one of `wanted` or lie in it; "" is the root."""
     return {
