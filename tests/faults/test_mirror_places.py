@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from tests.support.mirror_rig import Rig, needs_rsync, until
 from tests.support.mirror_sshd import Sshd
 from tunnelkit.errors import MirrorError, MissingProgram
 from tunnelkit.mirror.api import MirrorHalted, MirrorState
+from tunnelkit.mux.channel import Channel
+from tunnelkit.session.files.file_agents import HeldFileAgent
 
 pytestmark = needs_rsync
 
@@ -114,6 +116,41 @@ async def test_18_one_unwritable_file_is_told_and_retried(rig: Rig) -> None:
     await until(rig.equal, "the retry, by itself", 90)
     await mirror.barrier(60)
     assert mirror.status().state is MirrorState.IN_SYNC
+
+
+async def test_29_a_node_that_does_not_see_the_directory_proves_nothing(live_rig: Rig) -> None:
+    """Its mount is missing, then only readable, then gone again: rsync goes by the login host."""
+    rig = live_rig
+    assert rig.node is not None
+    node, seen = rig.node.client, False
+
+    class ReadOnly(HeldFileAgent):
+        """The node's agent, which may not write into the root."""
+
+        def open(self, header: dict[str, object]) -> Channel:
+            return super().open({**header, "root": str(rig.home / "no mount")})
+
+    async def check(expected: Mapping[str, str]) -> list[str]:
+        root = os.path.realpath(rig.far if seen else rig.home / "no mount")
+        return list(await node.call("mirror.differing", root=root, expected=dict(expected)))
+
+    rig.write("main.py", "1\n")
+    rig.write("pkg/long.py", "12345\n")
+    before = await rig.started()
+    assert (await before.barrier(60)).by_node
+    await before.stop()
+    rig.node.host = ReadOnly(node, is_node=True)
+    mirror = await rig.started(verify=lambda: check)
+    with pytest.raises(MirrorError) as caught:
+        await mirror.barrier(10)
+    assert "2 differ: main.py, pkg/long.py" in caught.value.one_line()
+    seen = True
+    assert (await mirror.barrier(60)).proven == 2
+    assert (await mirror.barrier(60)).proven == 0
+    seen = False
+    with pytest.raises(MirrorError) as caught:
+        await mirror.barrier(10)
+    assert "2 differ: main.py, pkg/long.py" in caught.value.one_line()
 
 
 # -- 25: what the login shell is, and says -------------------------------------------------------

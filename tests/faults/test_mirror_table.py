@@ -242,6 +242,8 @@ FAULTS: dict[int, tuple[str, str, list[str]]] = {
         [
             "faults/test_mirror_links: test_29_another_node_is_seeded_and_proven_anew",
             "faults/test_mirror_links: test_29_forgotten_proofs_are_had_again_from_the_new_node",
+            "faults/test_mirror_places: "
+            "test_29_a_node_that_does_not_see_the_directory_proves_nothing",
         ],
     ),
     30: (

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Collection
 from tunnelkit.errors import ConnectionFailed, MirrorError, TimeoutExpired
 from tunnelkit.mirror.agent.channel_provider import ChannelProvider
 from tunnelkit.mirror.api import DigestCheck, MirrorState, MirrorStatus, name_paths
-from tunnelkit.mirror.record.manifest import Manifest
+from tunnelkit.mirror.record.manifest import Manifest, ManifestEntry
+from tunnelkit.mirror.tree.scanner import FILE
 
 #: pauses between queries while the node's file system lags, growing between these
 _ASK_AGAIN_S = (0.1, 2.0)
@@ -37,23 +38,37 @@ async def prove(
     waiting = len(manifest.unproven())
     # Files that the agent received are read back already, or just now. If there is nothing to
     # read, a sign of life of the node is part of the proof.
-    known = channels.proofs_in() if waiting else _greet(greeting, check)
+    known = channels.proofs_in() if waiting else _greet(greeting, check, manifest)
     try:
         async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
             await known
     except TimeoutError:
         raise not_read_back(manifest.unproven(), timeout_s) from None
-    proven = waiting - len(manifest.unproven())
+    proven = max(0, waiting - len(manifest.unproven()))
     return proven + await _read_back(check, manifest, deadline, timeout_s, resend)
 
 
-async def _greet(greeting: Awaitable[bool], check: DigestCheck) -> None:
+async def _greet(greeting: Awaitable[bool], check: DigestCheck, manifest: Manifest) -> None:
     try:
         is_there = await greeting
     except ConnectionFailed:  # the link broke under it
         is_there = False
-    if not is_there:
-        await check({})  # while its link is lost: once it is back
+    # While its link is lost: once it is back. An agent without a channel, as where the node may
+    # only read, is not asked for the root: one file shows that it still sees it.
+    if not is_there and await check(_smallest(manifest)):
+        await asyncio.to_thread(manifest.forget_proofs)
+
+
+def _smallest(manifest: Manifest) -> dict[str, str]:
+    """Return {path: sha256 hex} of the smallest file that was sent; {} if there is none."""
+    rows = dict(manifest.rows)  # a pass may be under way
+    files = ((row.entry.size, path) for path, row in rows.items() if _is_sent_file(row))
+    least = min(files, default=None)
+    return {} if least is None else {least[1]: rows[least[1]].digest}
+
+
+def _is_sent_file(row: ManifestEntry) -> bool:
+    return row.sent and row.entry.kind == FILE
 
 
 async def _read_back(

@@ -40,6 +40,8 @@ class ChannelProvider:
         #: the agent that refused the channel, and until when it is not asked again
         self._refused: tuple[FileAgent | None, float] = (None, 0.0)
         self._prover: str | None = None
+        #: the node's agent for which proofs were forgotten, as it can't serve the root
+        self._unserving: FileAgent | None = None
 
     @property
     def node(self) -> FileAgent | None:
@@ -121,8 +123,9 @@ class ChannelProvider:
             # An agent that is up and doesn't answer hangs: rsync may work.
             if agent.is_up or isinstance(error, NotThere):
                 self._refused = agent, time.monotonic() + _ASK_AGAIN_S
+                await self._may_see_nothing(agent)
             return
-        self._live = live
+        self._live, self._unserving = live, None
         # An agent has one channel per root at a time: the former one is over.
         ground.settle()
         if agent.is_node and self._prover != live.instance:
@@ -130,3 +133,9 @@ class ChannelProvider:
             # this one.
             self._prover = live.instance
             await asyncio.to_thread(ground.manifest.forget_proofs)
+
+    async def _may_see_nothing(self, agent: FileAgent) -> None:
+        """Have every file proven by an agent without a channel, once: it may not see the root."""
+        if agent.is_node and agent is not self._unserving:
+            self._unserving, self._prover = agent, None
+            await asyncio.to_thread(self._ground.manifest.forget_proofs)
