@@ -28,6 +28,7 @@ _NOT_FOUND = frozenset({126, 127})
 _BASE = ("-lptO", "--chmod=go-w,a-s,a-t", "--files-from=-", "--from0", "--protect-args")
 _STALL_S = 15
 _CHECKSUM_STALL_S = 120  # while it reads a big file, rsync may be silent
+_QUIET_S = 60.0  # of a push: at least so long, and so long after each sign of progress
 _VERSION = re.compile(r"\brsync +version v?(\d+)\.(\d+)")
 _OLDEST = (3, 0)  # has --protect-args, without which the login shell interprets names
 #: rsync's generator and receiver would make it side by side. One that comes second takes it for a
@@ -99,11 +100,11 @@ class Rsync:
         """See `Transfer.push`."""
         # Same size and same second don't mean same content: --ignore-times.
         options = ["--ignore-times", f"--timeout={_STALL_S}"]
-        if on_output is not None and self._shows_progress:
+        listen = None
+        if self._shows_progress:
             options += ["--info=progress2", "--no-human-readable", "--outbuf=N"]
-        else:
-            on_output = None
-        return await self._transfer(options, paths, remote_root, size_bytes, on_output)
+            listen = on_output or _ignore
+        return await self._transfer(options, paths, remote_root, size_bytes, listen)
 
     async def adopt(
         self, paths: Collection[str], remote_root: str, *, backup_dir: str, size_bytes: int
@@ -197,8 +198,9 @@ class Rsync:
         ]
         if stage is not None:
             argv = stage.bounded(argv)
-        # An upper limit for a slow line (256 KiB/s); --timeout notices a stall.
-        budget_s = 60.0 + size_bytes / (256 << 10) + len(paths) / 50
+        # An upper limit for a line of 256 KiB/s; each progress that is heard prolongs it. --timeout
+        # notices a stall of the line, but not one of the file system there.
+        budget_s = _QUIET_S + size_bytes / (256 << 10) + len(paths) / 50
         # rsync removes the `/`. Without it `#x` is a comment. With `./` the root itself would be
         # sent, too, and its remote permissions set to those on the laptop.
         names = b"".join(b"/" + os.fsencode(path) + b"\0" for path in sorted(paths))
@@ -258,16 +260,19 @@ class Rsync:
                     f"{self._program} is not installed on this computer",
                     hint="install it (Debian: apt install rsync; macOS: brew install rsync)",
                 ) from error
+            loop = asyncio.get_running_loop()
+            begin = loop.time()
             try:
-                async with asyncio.timeout(budget_s):
+                async with asyncio.timeout(budget_s) as limit:
                     if on_output is None:
                         stdout, _ = await process.communicate(stdin)
                     else:
                         stdout = b""
-                        await _listen(process, stdin, on_output)
+                        await _listen(process, stdin, _prolonging(limit, on_output))
             except TimeoutError as error:
+                took_s = loop.time() - begin
                 raise ConnectionFailed(
-                    f"the transfer to {self._remote.destination()} took over {budget_s:.0f} s",
+                    f"the transfer to {self._remote.destination()} took over {took_s:.0f} s",
                     transient=True,
                     hint="it is tried again; `tk doctor` checks the way there",
                 ) from error
@@ -277,6 +282,23 @@ class Rsync:
             text = summary(errors.read().decode("utf-8", "replace"))
         assert process.returncode is not None
         return TransferResult(process.returncode, stdout, text)
+
+
+def _ignore(data: bytes) -> None:
+    """Take progress that nobody wants to see."""
+
+
+def _prolonging(
+    limit: asyncio.Timeout, on_output: Callable[[bytes], None]
+) -> Callable[[bytes], None]:
+    """Return `on_output` that also puts the limit off: rsync writes only as data passes."""
+    loop = asyncio.get_running_loop()
+
+    def heard(data: bytes) -> None:
+        limit.reschedule(max(limit.when() or 0.0, loop.time() + _QUIET_S))
+        on_output(data)
+
+    return heard
 
 
 async def _listen(

@@ -42,12 +42,13 @@ async def run_stream(
     stdin: IO[bytes] | int | None = None,
     stall_s: float,
     budget_s: float,
+    quiet_s: float = 0.0,
 ) -> tuple[int, str]:
     """Run a remote command, with `work` in a thread at the other end of its stdin.
 
     stdin: a file or subprocess.DEVNULL. If given, `work` reads the command's stdout instead.
     Returns the exit code and the error output. Raises ConnectionFailed after `stall_s` without a
-    byte, or after `budget_s`; and what `work` raises."""
+    byte, or after `budget_s` and `quiet_s` without one of `work`; and what `work` raises."""
     argv = [*remote.remote_shell(), "--", remote.destination(), command]
     reader, writer = os.pipe()
     ours, theirs = (writer, reader) if stdin is None else (reader, writer)
@@ -72,7 +73,7 @@ async def run_stream(
         thread = asyncio.create_task(asyncio.to_thread(_quietly, work, pipe))
         beats = asyncio.create_task(_listen(process, pipe))
         try:
-            await _until_done(remote, thread, beats, process, pipe, stall_s, budget_s)
+            await _until_done(remote, thread, beats, process, pipe, stall_s, budget_s, quiet_s)
         finally:
             await end(process)
             pipe.stop()
@@ -93,6 +94,7 @@ async def _until_done(
     pipe: Pipe,
     stall_s: float,
     budget_s: float,
+    quiet_s: float,
 ) -> None:
     begin = time.monotonic()
     waiting: set[asyncio.Task[None]] = {thread, beats}
@@ -103,8 +105,8 @@ async def _until_done(
         now = time.monotonic()
         if waiting and now - pipe.moved_at > stall_s:
             raise broke_off(remote, f"nothing came or went for {stall_s:.0f} s")
-        if now - begin > budget_s:
-            raise broke_off(remote, f"it took over {budget_s:.0f} s")
+        if now > max(begin + budget_s, pipe.passed_at + quiet_s):
+            raise broke_off(remote, f"it took over {now - begin:.0f} s")
     if thread.exception() is not None:
         return
     try:

@@ -233,6 +233,7 @@ class TarTransfer:
             pack,
             stall_s=_STALL_S,
             budget_s=_budget_s(size_bytes, paths),
+            quiet_s=_budget_s(0, paths),
         )
         self._check(code, said)
         if lost and code == 0:
@@ -322,5 +323,5 @@ def _looks(items: Sequence[bytes]) -> Iterator[tuple[str, tuple[RemoteStat, int,
 
 
 def _budget_s(size_bytes: int, paths: Collection[str]) -> float:
-    # As for rsync: an upper limit for a slow line, and for a slow file system.
+    # As for rsync: an upper limit for a line of 256 KiB/s, and for a slow file system.
     return 60.0 + size_bytes / (256 << 10) + len(paths) / 20

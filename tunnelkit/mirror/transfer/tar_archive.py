@@ -34,14 +34,15 @@ class Stopped(Exception):
 class Pipe:
     """A pipe's end as a file object.
 
-    moved_at: `time.monotonic` of the last byte."""
+    moved_at: `time.monotonic` of the last byte, or of a sign of life of the other end.
+    passed_at: of the last byte alone."""
 
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
         self._fd = fd
         self._stop = threading.Event()
         self._over = False
-        self.moved_at = time.monotonic()
+        self.moved_at = self.passed_at = time.monotonic()
 
     def stop(self) -> None:
         """End a read or write that waits (any thread)."""
@@ -57,7 +58,7 @@ class Pipe:
             if select.select((), (self._fd,), (), _TICK_S)[1]:
                 try:
                     view = view[os.write(self._fd, view) :]
-                    self.moved_at = time.monotonic()
+                    self.moved_at = self.passed_at = time.monotonic()
                 except BlockingIOError:
                     continue
                 except BrokenPipeError:  # the remote command ended: its exit code says why
@@ -73,7 +74,7 @@ class Pipe:
             if select.select((self._fd,), (), (), _TICK_S)[0]:
                 with contextlib.suppress(BlockingIOError):
                     data = os.read(self._fd, size)
-                    self.moved_at = time.monotonic()
+                    self.moved_at = self.passed_at = time.monotonic()
                     return data
 
     def finish(self) -> None:
