@@ -33,8 +33,8 @@ _MOST, _WITHIN_S = 5, 600.0
 class Comeback:
     """Call `go_on` with the outcome of a job that comes back.
 
-    say: called with a message for the user. reach: connects to the agent of an allocation. count:
-    how often the job has come back."""
+    say: called with a message for the user. reach: connects to the agent of an allocation. wait_up:
+    returns once the link is up. count: how often the job has come back."""
 
     cluster: AllocationManager
     agents: SessionAgents
@@ -46,6 +46,7 @@ class Comeback:
     waiting: WaitingWords
     say: Callable[[str], None]
     reach: Callable[[Allocated], Awaitable[None]]
+    wait_up: Callable[[], Awaitable[None]]
     count: int = 0
     #: True while it waits for the node in the place of a lost one, or starts there: there is no
     #: mirror then.
@@ -89,7 +90,7 @@ class Comeback:
             await self.files.node_lost()
             try:
                 await self.reach(await self.cluster.wait_replaced(job, gone, self.waiting))
-                await self.files.start()
+                await self.files.start_patiently(self.wait_up)
                 return
             except TunnelkitError:
                 lost = await self._lost_meanwhile()

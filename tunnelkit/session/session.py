@@ -155,18 +155,9 @@ class Session:
         return Pods(self.agents.peers, first, others, lambda: cluster.agent_changed(False))
 
     def _make_comeback(self) -> Comeback:
-        return Comeback(
-            self.cluster,
-            self.agents,
-            self.loops,
-            self.forwards,
-            self.files,
-            self.time_limit,
-            self.states,
-            self.waiting,
-            self._say,
-            self._reach_agent,
-        )
+        parts = (self.cluster, self.agents, self.loops, self.forwards, self.files, self.time_limit)
+        about = (self.states, self.waiting, self._say, self._reach_agent)
+        return Comeback(*parts, *about, self._connection.keeper.wait_up)
 
     @property
     def stuck(self) -> TunnelkitError | None:
