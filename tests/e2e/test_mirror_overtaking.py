@@ -21,6 +21,7 @@ from tunnelkit.mirror.agent import big_file
 from tunnelkit.mirror.agent.channel import MirrorChannel
 from tunnelkit.mirror.api import MirrorHalted, MirrorState, PassRecord
 from tunnelkit.mirror.passes import local_changes
+from tunnelkit.mirror.passes.overtaking import Overtaking, _Ready
 from tunnelkit.mirror.passes.remote_doubts import _DIFFER_S
 
 pytestmark = needs_rsync
@@ -60,24 +61,25 @@ async def test_what_belongs_to_the_big_file_waits(
     await ends(rig, mirror, big)
 
 
-async def test_git_checks_out_meanwhile(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    def git(*words: str) -> None:
-        name = ("-c", "user.name=t", "-c", "user.email=t@example.org")
-        subprocess.run(["git", *name, *words], cwd=rig.local, check=True, capture_output=True)
+def git(rig: Rig, *words: str) -> None:
+    name = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+    subprocess.run(["git", *name, *words], cwd=rig.local, check=True, capture_output=True)
 
+
+async def test_git_checks_out_meanwhile(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.write("a.py", "1\n")
-    git("init", "-b", "main")
-    git("add", "a.py")
-    git("commit", "-m", "one")
-    git("checkout", "-b", "other")
+    git(rig, "init", "-b", "main")
+    git(rig, "add", "a.py")
+    git(rig, "commit", "-m", "one")
+    git(rig, "checkout", "-b", "other")
     for number in range(30):
         rig.write(f"many/{number}.py", f"{number}\n")
     rig.write("a.py", "other\n")
-    git("add", ".")
-    git("commit", "-m", "two")
-    git("checkout", "main")
+    git(rig, "add", ".")
+    git(rig, "commit", "-m", "two")
+    git(rig, "checkout", "main")
     mirror, big = await under_way(rig, monkeypatch)
-    git("checkout", "other")
+    git(rig, "checkout", "other")
     await comes(rig, "many/29.py", "29\n")
     await comes(rig, "a.py", "other\n")
     await ends(rig, mirror, big)
@@ -115,6 +117,33 @@ async def test_a_mass_deletion_halts_only_itself(rig: Rig, monkeypatch: pytest.M
         await mirror.barrier(60)
     await mirror.barrier(60, allow_deletes=True)
     assert rig.equal()
+
+
+async def test_many_files_that_a_checkout_moves_are_no_deletes(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their new names wait for the deletes: the next pass sees that they were moved."""
+    for number in range(250):
+        rig.write(f"pkg/{number}.py", f"{number}\n")
+    git(rig, "init", "-b", "main")
+    git(rig, "add", "pkg")
+    git(rig, "commit", "-m", "one")
+    git(rig, "checkout", "-b", "other")
+    git(rig, "mv", "pkg", "lib")
+    git(rig, "commit", "-m", "two")
+    git(rig, "checkout", "main")
+    mirror, big = await under_way(rig, monkeypatch)
+    send, tried = Overtaking._send, asyncio.Event()
+
+    async def noted_send(overtaking: Overtaking, ready: _Ready) -> None:
+        await send(overtaking, ready)
+        if "pkg/249.py" in ready.late:
+            tried.set()
+
+    monkeypatch.setattr(Overtaking, "_send", noted_send)
+    git(rig, "checkout", "other")
+    await asyncio.wait_for(tried.wait(), 60)
+    await ends(rig, mirror, big)
 
 
 async def test_somebodys_edit_there_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from tunnelkit.mirror.api import MirrorHalted
 from tunnelkit.mirror.context import PassResult, SyncContext
 from tunnelkit.mirror.passes.agent_pass import AgentPass
 from tunnelkit.mirror.passes.caller import PassCaller
+from tunnelkit.mirror.passes.delete_guard import FEW_FILES
 from tunnelkit.mirror.passes.early_staging import is_bulk
 from tunnelkit.mirror.passes.options import NOTHING_SPECIAL
 from tunnelkit.mirror.passes.size_warnings import SizeWatch
@@ -157,7 +158,8 @@ class Overtaking:
     def _fit(self, difference: diff.Diff) -> tuple[diff.Diff, frozenset[str]]:
         """Return the part that may overtake, and the paths of the rest.
 
-        A file may have been moved to one that must wait, so deletes don't overtake that one.
+        A file may have been moved to one that must wait, so deletes don't overtake that one. Many
+        deletes keep all else back: alone in their pass, moved files would count as deleted.
         """
         fits = diff.Diff()
         if not is_bulk(difference):
@@ -169,6 +171,8 @@ class Overtaking:
         late = difference.changed.keys() - fits.changed.keys()
         if late or any(map(self._concerns_large, difference.absent)):
             late = late.union(difference.absent)
+            if len(difference.absent) > min(FEW_FILES, self._ground.delete_limit):
+                return diff.Diff(), frozenset(late.union(difference.changed))
         else:
             fits.absent = difference.absent
         return fits, frozenset(late)
