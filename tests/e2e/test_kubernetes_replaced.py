@@ -115,6 +115,38 @@ async def test_a_stateful_set_goes_on_in_its_first_pod(pods: StandIn, project: K
     assert await terminal.ended() is not None
 
 
+async def test_the_files_of_an_image_are_no_edits(pods: StandIn, project: KubeProject) -> None:
+    """They are there again after a restart, and in the next session's pod; set aside each time."""
+    fill = "mkdir -p ~/work; cd ~/work; echo image >2.py; echo same >same.py; exec sleep 9999999"
+    project.write("same.py", "same\n")
+
+    def make() -> None:
+        pods.make_pod("image-0", owner=("StatefulSet", "image"), command=["sh", "-c", fill])
+
+    async def synced(requeues: int) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while (await project.status())["job"]["requeues"] != requeues:
+                await asyncio.sleep(0.1)
+        await until(project, "ready")
+        assert "image" not in (await project.tk("sync")).err
+        assert project.remote("2.py").read_text() == PROGRAM
+        kept = [one.read_text() for one in project.remote(".tk-replaced").rglob("*.py")]
+        assert kept == ["image\n"]
+
+    make()
+    await project.up("sts/image")
+    await synced(0)
+    oom = {"reason": "OOMKilled", "exitCode": 137}
+    pods.ask("POST", "/standin/restart", {"pod": "image-0", "terminated": oom})
+    await synced(1)
+    await project.tk("down")
+    fail(pods, "image-0", gone=True)
+    make()
+    await project.up("sts/image")
+    await synced(0)
+    await project.tk("down")
+
+
 async def test_a_bare_pod_and_one_that_ended_well_are_the_end(
     pods: StandIn, project: KubeProject
 ) -> None:

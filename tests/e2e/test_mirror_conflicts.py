@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from tests.support.mirror_rig import Rig, forget_proofs, needs_rsync
 from tests.support.tkrig import Project
 from tunnelkit.errors import MirrorConflict, MirrorError
-from tunnelkit.mirror.api import MirrorState
+from tunnelkit.mirror.api import MirrorState, PassRecord
 from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.mirror.tree.ignore import REPLACED_DIR
 
@@ -312,3 +313,22 @@ async def test_what_could_not_be_replaced_is_still_a_conflict(
     await mirror.barrier(20)
     assert os.readlink(rig.far / "link") == "edited.py"
     assert (rig.far / "edited.py").read_text() == "1\n"
+
+
+async def test_on_another_disk_nothing_is_an_edit_and_nothing_is_lost(live_rig: Rig) -> None:
+    """A pod that was restarted: on a volume, what is as tk left it need not come again."""
+    rig, records = live_rig, list[PassRecord]()
+    rig.write("pkg/same.py", "1\n")
+    rig.write("main.py", "1\n")
+    for instance in ("one", "two"):
+        if instance == "two":
+            rig.write("main.py", "image\n", far=True)
+            rig.write("main.py", "2\n")
+        mirror = rig.mirror(on_batch=records.append)
+        mirror._instance = partial(str, instance)
+        await mirror.start()
+        await mirror.barrier(60)
+        await mirror.stop()
+    assert [set(one.paths) for one in records] == [{"pkg/same.py", "main.py"}, {"main.py"}]
+    (kept,) = (rig.far / REPLACED_DIR).rglob("main.py")
+    assert kept.read_text() == "image\n" and (rig.far / "main.py").read_text() == "2\n"

@@ -90,6 +90,8 @@ class SyncContext:
     folding: CaseFolding = EXACT
     delete_limit: int = DELETE_LIMIT_FILES
     quick: bool = False
+    #: True until the first check if the record is of another disk (record/other_disk.py)
+    other_disk: bool = False
     #: sent by rsync, arrival not confirmed yet: a file there is tk's
     in_flight: set[str] = field(default_factory=set)
     #: by path, digests that were sent without an answer: the file there may have one of them; a

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +31,7 @@ from tunnelkit.mirror.proof import not_in_sync, prove
 from tunnelkit.mirror.pull import OnProgress, PullReport, Sides, pull, take_theirs, wanted_path
 from tunnelkit.mirror.push_worker import PushWorker, Request
 from tunnelkit.mirror.record.manifest import Manifest, ManifestEntry
+from tunnelkit.mirror.record.other_disk import doubt_all
 from tunnelkit.mirror.remote.edits import cannot_send, relative_to, select_conflicts
 from tunnelkit.mirror.remote.owned_root import OwnedRoot
 from tunnelkit.mirror.remote.owner import OwnerRecord
@@ -58,8 +59,8 @@ class Mirror:
 
     spec, remote: the directories and their host. state_dir: a private directory on the laptop for
     the manifest. take_over: from another laptop directory that mirrors into the same remote root;
-    then `taken_from` names it. watch: makes the watcher. `remote_root` is known once `start` has
-    returned.
+    then `taken_from` names it. watch: makes the watcher. instance: returns which host of its name
+    this is; "" where a host keeps its disk. `remote_root` is known once `start` has returned.
     """
 
     def __init__(
@@ -71,9 +72,11 @@ class Mirror:
         state_dir: Path,
         take_over: bool = False,
         watch: MakeWatch = Watcher,
+        instance: Callable[[], str] = str,
     ) -> None:
         self.spec = spec
         self._watch = watch
+        self._instance = instance
         self.local_root = ""
         self._host = host
         self._remote = remote
@@ -161,19 +164,12 @@ class Mirror:
         look, self._look = self._look, None
         assert look is not None
         preparing = asyncio.create_task(self._place.prepare())
-        hurrying = asyncio.create_task(self._hurry(look, preparing))
+        hurrying = asyncio.create_task(look.hurry(preparing))
         try:
             await self._start_at(await preparing, look)
         finally:
             await cancel_all(hurrying, preparing)
             await look.close()
-
-    async def _hurry(self, look: InitialScan, preparing: asyncio.Task[RemoteRoot]) -> None:
-        """Ask for an agent early if the first copy is big: it will wait for one."""
-        if not await look.is_much() or look.is_first:
-            return  # or the scan itself has asked for one
-        if (await preparing).fresh:
-            await self._host.file_agent_soon()
 
     async def _start_at(self, target: RemoteRoot, look: InitialScan) -> None:
         self._place.real = target.real
@@ -192,9 +188,10 @@ class Mirror:
         )
         manifest = self._manifest = Manifest(file)
         await asyncio.to_thread(manifest.open)
+        other = await asyncio.to_thread(doubt_all, manifest, self._instance())
         quick, tried = is_local(self.local_root), manifest.tried()
         about = (target.real, manifest, held, target.fresh, target.folding, self.spec.delete_limit)
-        ground = SyncContext(self._remote, self.local_root, *about, quick=quick, tried=tried)
+        ground = SyncContext(self._remote, self.local_root, *about, quick, other, tried=tried)
         wake = asyncio.Event()
         scanner, sizes = look.scanner, self.sizes
         syncer = self._syncer = Syncer(

@@ -151,8 +151,17 @@ class Session:
 
     def _pods(self) -> Pods:
         cluster = self.cluster
-        first, others = (lambda: cluster.node or ""), (lambda: cluster.allocated.others)
-        return Pods(self.agents.peers, first, others, lambda: cluster.agent_changed(False))
+
+        def first() -> str:
+            return cluster.node or ""
+
+        return Pods(
+            self.agents.peers,
+            first,
+            lambda: cluster.allocated.instances.get(first(), ""),
+            lambda: cluster.allocated.others,
+            lambda: cluster.agent_changed(False),
+        )
 
     def _make_comeback(self) -> Comeback:
         parts = (self.cluster, self.agents, self.loops, self.forwards, self.files, self.time_limit)

@@ -9,6 +9,7 @@ from tunnelkit.mirror.agent.channel import owner_json, refusal, while_up
 from tunnelkit.mirror.api import FileAgent
 from tunnelkit.mirror.context import SyncContext
 from tunnelkit.mirror.record.manifest import ManifestEntry, same_time
+from tunnelkit.mirror.record.other_disk import accept
 from tunnelkit.mirror.tree.scanner import DIR
 from tunnelkit.mux.parcels import checked
 
@@ -30,6 +31,7 @@ async def verify(agent: FileAgent, ground: SyncContext) -> frozenset[str]:
     await _clean(agent, ground)
     for part in _parts(ground):
         wrong |= await _check(agent, ground, part)
+    ground.other_disk = False
     return frozenset(wrong)
 
 
@@ -57,6 +59,8 @@ async def _check(agent: FileAgent, ground: SyncContext, part: dict[str, Manifest
     wrong = {path for path, why in differ.items() if why != "mode"}
     wrong |= {path for path, stamp in stamps.items() if not same_time(part[path], stamp)}
     right = {path: row.digest for path, row in part.items() if path not in wrong}
+    if ground.other_disk:
+        await asyncio.to_thread(accept, ground.manifest, right.keys() - differ.keys(), stamps)
     note = ground.manifest.prove if agent.is_node else ground.manifest.stamp
     await asyncio.to_thread(note, right, stamps)
     return wrong

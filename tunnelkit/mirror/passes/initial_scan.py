@@ -14,6 +14,7 @@ from tunnelkit.mirror.agent.path_header import ExpectedState
 from tunnelkit.mirror.api import MirrorHalted
 from tunnelkit.mirror.passes.prefetch import Prefetch
 from tunnelkit.mirror.record.manifest import Manifest
+from tunnelkit.mirror.remote.root import RemoteRoot
 from tunnelkit.mirror.tree.filesystem import is_local
 from tunnelkit.mirror.tree.scanner import Scan, Scanner
 from tunnelkit.mux.tasks import cancel_all
@@ -59,6 +60,13 @@ class InitialScan:
         """Return True if there are so many files that an agent is worth waiting for."""
         scan = await self.scan()
         return scan is not None and len(scan.entries) > MUCH_FILES
+
+    async def hurry(self, preparing: asyncio.Task[RemoteRoot]) -> None:
+        """Start an agent early if the first copy is big: it will wait for one."""
+        if not await self.is_much() or self.is_first:
+            return  # or the scan itself has asked for one
+        if (await preparing).fresh:
+            await self._on_much()
 
     async def close(self) -> None:
         """Cancel the scan, and discard what was read. Idempotent."""

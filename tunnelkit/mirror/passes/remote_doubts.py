@@ -55,7 +55,7 @@ class RemoteDoubts:
     def take(self) -> bool:
         """Return True if the caller, who has no agent, must check the remote files by a repair."""
         is_so = self._is_straggling()
-        self._differs = False
+        self._differs = self._ground.other_disk = False
         return is_so
 
     def _is_straggling(self) -> bool:

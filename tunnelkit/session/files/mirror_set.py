@@ -61,9 +61,12 @@ class MirrorSet:
         state_dir: Path,
         take_over: bool = False,
         watch: MakeWatch = Watcher,
+        instance: Callable[[], str] = str,
     ) -> None:
         self._remote = remote
-        how = partial(Mirror, state_dir=state_dir, take_over=take_over, watch=watch)
+        how = partial(
+            Mirror, state_dir=state_dir, take_over=take_over, watch=watch, instance=instance
+        )
         self.all = tuple(how(spec, remote, host) for spec in specs)
 
     @property

@@ -49,6 +49,7 @@ class PodFiles(MirrorSet):
             state_dir=ways.state_dir,
             take_over=ways.take_over,
             watch=ways.watch,
+            instance=pods.instance,
         )
         self._pods = pods
         self._ways = ways

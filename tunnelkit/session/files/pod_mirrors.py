@@ -177,6 +177,7 @@ class PodMirrors:
             state_dir=ways.state_dir,
             take_over=ways.take_over,
             watch=ways.watch,
+            instance=lambda: self.instance,
         )
         starting = asyncio.create_task(mirrors.start())
         starting.add_done_callback(lambda task: self._host.poke())

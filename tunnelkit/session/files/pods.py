@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """The session's pods. first: returns the first one's name.
+    """The session's pods. first, instance: return the first one's name, and which of that it is.
 
     others: returns the names of the others, in order, and which instance of its name each is.
     look: has the cluster asked soon which pods there are."""
 
     agents: PeerAgents
     first: Callable[[], str]
+    instance: Callable[[], str]
     others: Callable[[], Mapping[str, str]]
     look: Callable[[], None]
 
