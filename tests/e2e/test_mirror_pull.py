@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from tests.support.big_transfer import under_way
 from tests.support.mirror_rig import Rig, children, needs_rsync, tree, until
 from tunnelkit.errors import MirrorError, TunnelkitError
 from tunnelkit.mirror.progress import Progress
@@ -68,6 +69,26 @@ async def test_nothing_local_is_overwritten(rig: Rig) -> None:
     assert (rig.local / "late.py").read_text() == "here, not yet sent\n"
     assert (rig.local / "out/newer.txt").read_text() == "edited here\n"
     assert (rig.local / "out/older.txt").read_text() == "from the job\n"
+
+
+async def test_a_big_file_that_goes_up_does_not_keep_outputs_back(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No pass has seen a new file of the laptop's; it is not overwritten all the same."""
+    monkeypatch.setattr("tunnelkit.mirror.mirror._PULL_WAIT_S", 0.5)
+    rig.write(".gitignore", "out/\n")
+    mirror, big = await under_way(rig, monkeypatch)
+    rig.write("out/loss.csv", "1\n", far=True)
+    rig.write("new.py", "there, earlier\n", far=True)
+    rig.write("new.py", "here, not yet sent\n")
+    os.utime(rig.local / "new.py", (1, 1))
+    report = await mirror.pull([str(rig.local)])
+    assert report.pulled == ("out/loss.csv",)
+    assert "new.py" in report.owned
+    assert (rig.local / "new.py").read_text() == "here, not yet sent\n"
+    big.may_end.set()
+    await mirror.barrier(60)
+    assert (rig.far / "new.py").read_text() == "here, not yet sent\n"
 
 
 async def test_paths_that_lead_out_are_refused(rig: Rig) -> None:

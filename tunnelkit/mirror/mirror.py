@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tunnelkit.errors import MirrorError
+from tunnelkit.errors import MirrorError, TimeoutExpired
 from tunnelkit.mirror.api import (
     DigestCheck,
     MirrorHalted,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from tunnelkit.mirror.watch.shared_source import MakeWatch
 
 _CLOSE_S = 5.0
-_PULL_WAIT_S = 120.0
+_PULL_WAIT_S = 10.0  # for a pass: a big transfer may take longer
 
 
 class Mirror:
@@ -301,21 +301,23 @@ class Mirror:
         worker, manifest = self._running()
         sides = self._sides()
         wanted = [wanted_path(sides, path) for path in paths]
-        # So that the mirror's own files are known; a halted mirror knows them as well.
-        with contextlib.suppress(MirrorHalted):
+        # So that the mirror's own files are known; a halted mirror knows them as well. Without a
+        # pass, what is here and no rule ignores may be a file that none has seen yet.
+        with contextlib.suppress(MirrorHalted, TimeoutExpired):
             request = worker.post(partial_ok=True)
             await self._wait(request, time.monotonic() + _PULL_WAIT_S, _PULL_WAIT_S)
         syncer = self._syncer
-        entries = syncer.last_scan.entries if syncer and syncer.last_scan else {}
-        report = await pull(
-            sides,
-            wanted,
-            owned=lambda path: path in manifest.rows or path in entries,
-            on_progress=on_progress,
-        )
-        joined = {path: os.path.join(self.local_root, path) for path in report.pulled}
-        mirrored = (path for path in joined if syncer and syncer.interesting(joined[path]))
-        return replace(report, mirrored=tuple(mirrored))
+        assert syncer is not None
+
+        def is_mirrored(path: str) -> bool:
+            return syncer.interesting(os.path.join(self.local_root, path))
+
+        def owned(path: str) -> bool:
+            is_here = os.path.lexists(os.path.join(self.local_root, path))
+            return path in manifest.rows or syncer.known(path) or (is_here and is_mirrored(path))
+
+        report = await pull(sides, wanted, owned=owned, on_progress=on_progress)
+        return replace(report, mirrored=tuple(filter(is_mirrored, report.pulled)))
 
     def _sides(self) -> Sides:
         if self._rsync is None:
