@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import until
 from tests.unit.agent.relay_rig import Rig, is_alive, is_cut_off, process_table, read_all, relay_rig
 from tests.unit.test_agent_zip import interpreters
 from tunnelkit.agent.nodes.relay_pool import other_nodes, srun_step, step_environment
@@ -130,6 +131,8 @@ async def test_signals_go_to_processes_of_the_loop_only(rig: Rig) -> None:
         ["sleep", "1000"], cwd="/", env=environment, stdin=null, stdout=null, stderr=null
     )
     os.close(null)
+    # The environment of a process that has just begun is empty for a moment.
+    until(lambda: TAG in Path(f"/proc/{sleeper.pid}/environ").read_text(), "its environment")
     with pytest.raises(RpcError, match=f"no process {sleeper.pid} of this loop"):
         await rig.relays.signal("far", sleeper.pid, "SIGINT", "123.00000001")
     with pytest.raises(RpcError, match="of this loop"):

@@ -106,11 +106,6 @@ def test_an_empty_line_repeats_for_one_rank_only() -> None:
 
 
 def test_a_file_of_the_node_is_not_shown_from_the_laptop_s_file_of_that_name() -> None:
-    session = FakeSession(1, 1, reference=7)
-    assert session.type("n") == "train.py:12 to_debug"
-    assert session.type("list").splitlines()[1].split()[3:7] == [
-        "train.py:17",
-        "<module>",
-        ">",
-        "to_debug",
-    ]
+    session = FakeSession(1, 2, reference=7)
+    assert session.type("n") == "0-1         train.py:12 to_debug"
+    assert "  train.py:17 <module> > to_debug  stopped" in session.type("list")
