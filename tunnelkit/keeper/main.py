@@ -47,6 +47,8 @@ def main(path: bytes, script: bytes, environ: bytes, settings: Settings) -> NoRe
     job: Job = (
         make(variables, settings.bin_dir) if is_pbs else SlurmJob(variables, settings.bin_dir)
     )
+    if job.job_id:
+        KeptFiles(settings.directory, job.job_id).remove()  # of a run before, if it was requeued
     programs = None
     if settings.stand_s:
         programs = watch_programs(job, given, settings)
@@ -110,7 +112,7 @@ def _may_be_kept(job: Job, files: KeptFiles, most: int) -> bool:
 def _facts(job: Job) -> Dict[str, Value]:
     """Return what is known of the job."""
     facts: Dict[str, Value] = dict(job.resources())
-    facts.update(node=job.node, name=job.name, array=job.array)
+    facts.update(node=job.node, name=job.name, array=job.array, cluster=job.cluster)
     return facts
 
 

@@ -25,6 +25,8 @@ class PbsJob:
         self.group = found[1] if found and found[2] else ""
         self.job_id = "-".join(part for part in found.groups() if part) if found else ""
         self.array = self.full_id if self.group else None
+        #: The server's name, as in the ids of all its jobs.
+        self.cluster = self.full_id.partition(".")[2][:100]
         self.name = os.fsdecode(environ.get(b"PBS_JOBNAME", b""))[:100]
         self.node = _first_node(environ)
         self._began_s = began_s

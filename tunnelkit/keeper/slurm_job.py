@@ -31,6 +31,7 @@ class SlurmJob:
         #: The number of the job's array, or "".
         self.group = group if group.isdigit() else ""
         self.array = f"{group}_{task}" if group.isdigit() and task.isdigit() else None
+        self.cluster = os.fsdecode(environ.get(b"SLURM_CLUSTER_NAME", b""))[:100]
         self.name = os.fsdecode(environ.get(b"SLURM_JOB_NAME", b""))[:100]
         self.node = node_name(environ)
         self._resources = resources(environ)

@@ -26,13 +26,14 @@ _COMMENT = 200
 class Job(Protocol):
     """The job as its scheduler has it. job_id: as its files are named. variable: holds full_id.
 
-    group: the number of its array, or "". array: its element's name."""
+    group: the number of its array, or "". array: its element's name. cluster: its name, or ""."""
 
     variable: str
     full_id: str
     job_id: str
     group: str
     array: Optional[str]
+    cluster: str
     name: str
     node: str
 
@@ -127,6 +128,7 @@ class Keeping:
             self._asked = now
             self._ask_scheduler()
             self._arm()
+            self._write()  # another time limit moves the end
         return self.reason()
 
     def finish(self) -> None:

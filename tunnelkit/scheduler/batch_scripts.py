@@ -11,10 +11,13 @@ from tunnelkit.model import Completed
 
 @dataclass(frozen=True, slots=True)
 class OwnJob:
-    """A job of the user's that the scheduler lists. comment: "" if it has none."""
+    """A job of the user's that the scheduler lists. comment: "" if it has none.
+
+    cluster: its cluster's name, as the keeper in the job knows it; "" if it is not known."""
 
     job_id: str
     comment: str
+    cluster: str = ""
 
 
 class BatchScripts(Protocol):

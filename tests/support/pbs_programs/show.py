@@ -163,7 +163,9 @@ def wrapped(line: str) -> str:
 
 
 def qselect(state: State, argv: list[str]) -> None:
-    given = dict(getopt.getopt(argv, "u:N:s:x")[0])
+    if state.torque and "-T" in argv:
+        fail(2, "qselect: invalid option -- 'T'", "usage: qselect [-a ...]")
+    given = dict(getopt.getopt(argv, "u:N:s:xT")[0])
     with state.locked():
         for job_id, job in state.jobs().items():
             owner = job["Job_Owner"].partition("@")[0]

@@ -22,8 +22,12 @@ _REFUSED = {
     "F": "the script's arguments would be another program's",
 }
 _BLOCKS = re.compile(r"\bblock\b|\binteractive\b")
-# qselect lists what has not ended. $1 qselect
-_RUNNING = 'said=$("$1" -u "$(id -un)") || exit; printf "%s\\n" "$said" | sed "s/^/tk-job /"'
+# qselect lists what has not ended. -T: the elements of arrays, too; Torque has no -T. $1 qselect
+_RUNNING = r"""
+me=$(id -un)
+said=$("$1" -T -u "$me" 2>/dev/null) || said=$("$1" -u "$me") || exit
+printf '%s\n' "$said" | sed 's/^/tk-job /'
+"""
 
 
 class PbsBatchScripts(LoginPrograms):
@@ -105,8 +109,11 @@ class PbsBatchScripts(LoginPrograms):
                 hint="try again in a minute",
                 transient=True,
             )
-        found = re.findall(r"^tk-job ([0-9]+)(?:\[([0-9]+)\])?(?:\.|$)", done.text, re.M)
-        return [OwnJob(f"{number}-{index}" if index else number, "") for number, index in found]
+        rows = re.findall(r"^tk-job ([0-9]+)(?:\[([0-9]+)\])?(?:\.(\S*)|$)", done.text, re.M)
+        return [
+            OwnJob(f"{number}-{index}" if index else number, "", server)
+            for number, index, server in rows
+        ]
 
 
 def _why_refused(word: str, following: str) -> str | None:

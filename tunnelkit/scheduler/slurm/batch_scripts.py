@@ -52,6 +52,12 @@ _REFUSED = {
     "version": "nothing would be submitted",
 }
 _SHORT_REFUSED = {"W": "wait", "h": "help", "u": "usage", "V": "version"}
+# The user's jobs that run, and the cluster's name. $1 squeue, $2 scontrol
+_RUNNING = r"""
+timeout 10 "$1" --me -h -t R,S -o 'tk-job %A %k' || exit
+timeout 5 "$2" show config 2>/dev/null | sed -n 's/^ClusterName *= */tk-cluster /p'
+:
+"""
 _SPACE = b" \t\n\v\f\r"
 _WAITS = re.compile(
     rb"^#(?:SBATCH|SLURM)[ \t](?:.*[ \t])?(?:--wait|-W|--test-only)[ \t]*(?:$|[ \t])", re.M
@@ -121,8 +127,8 @@ class SlurmBatchScripts(LoginPrograms):
         squeue = self._program("squeue")
         filters = ("PARTITION", "ACCOUNT", "QOS", "LICENSES", "NAMES", "USERS")
         clean = [word for name in filters for word in ("-u", f"SQUEUE_{name}")]
-        row = "tk-job %A %k"
-        return ["env", *clean, "timeout", "10", squeue, "--me", "-h", "-t", "R,S", "-o", row]
+        programs = (squeue, f"{squeue.removesuffix('squeue')}scontrol")
+        return ["env", *clean, "sh", "-c", _RUNNING, "sh", *programs]
 
     def parse_running(self, done: Completed) -> list[OwnJob]:
         """See `BatchScripts.parse_running`."""
@@ -134,7 +140,9 @@ class SlurmBatchScripts(LoginPrograms):
                 transient=True,
             )
         found = re.findall(r"^tk-job ([0-9]+) ?(.*)$", done.text, re.M)
-        return [OwnJob(job, "" if text == "(null)" else text) for job, text in found]
+        named = re.findall(r"^tk-cluster (\S+)$", done.text, re.M)
+        cluster = named[-1] if named else ""
+        return [OwnJob(job, "" if text == "(null)" else text, cluster) for job, text in found]
 
 
 def takes_next(word: str) -> bool:

@@ -19,9 +19,13 @@ from tunnelkit.session.submit.login import Login, Places, prepare
 #: Limit for the keeper's answer to a request. It looks every 5 s if no signal reaches it.
 _ANSWER_S, _LOOK_S = 30.0, 0.3
 _MOST_JOBS, _MOST_STANDING = 200, 8
+#: The keeper and its programs end at most a minute after the last moment that the state names; the
+#: rest is for clocks that differ.
+_OVER_S = 300.0
 
 # $1 the directory of the kept jobs' files.
 _READ = r"""
+date '+tk-now %s'
 for file in "$1"/[0-9]*.json; do
   [ -f "$file" ] || continue
   printf 'tk-kept %s ' "${file##*/}"
@@ -34,7 +38,7 @@ _SWEEP = r"""
 cd -- "$1" || exit 1
 shift
 for job; do rm -f "$job.json" "$job.wish" "$job.new"; rm -rf "$job.at"; done
-find . -maxdepth 1 -name 'array-*' -mtime +60 -exec rm -f {} +
+find . -maxdepth 1 '(' -name 'array-*' -o -name '[0-9]*.json' ')' -mtime +60 -exec rm -f {} +
 find . -maxdepth 1 -name '[0-9]*.at' -mtime +60 -exec rm -rf {} +
 """
 # $1 the file; stdin: the request.
@@ -47,20 +51,41 @@ async def kept_jobs(login: Login) -> list[KeptJob]:
 
 
 async def look(login: Login) -> tuple[Places, list[KeptJob], list[str]]:
-    """Return tk's places, the jobs that are kept now, and the ids of all that run."""
+    """Return tk's places, the jobs that are kept now, and the ids of all that run.
+
+    Files go only once nobody can need them any more: several clusters may share a directory, and
+    a scheduler's list may lack a job that runs."""
     places = await prepare(login)
     files, listed = await asyncio.gather(
         login.run(Command(("sh", "-c", _READ, "sh", places.kept))),
         login.run(Command(tuple(login.scripts.running()))),
     )
-    running = login.scripts.parse_running(listed)
+    running = {job.job_id: job for job in login.scripts.parse_running(listed)}
     found = dict(_states(files.text))
-    ids = {job.job_id for job in running}
-    if gone := [job for job in found if job not in ids]:
-        await login.run(Command(("sh", "-c", _SWEEP, "sh", places.kept, *gone)))
-    kept = [state for job, state in found.items() if job in ids]
-    kept += [_by_comment(job) for job in running if _is_kept(job) and job.job_id not in found]
-    return places, kept, sorted(ids)
+    over = _over(found, files.text)
+    if over:
+        await login.run(Command(("sh", "-c", _SWEEP, "sh", places.kept, *over)))
+    kept = {
+        job: state
+        for job, state in found.items()
+        if job in running and job not in over and _is_state_of(state, running[job])
+    }
+    others = [job for name, job in running.items() if _is_kept(job) and name not in kept]
+    return places, [*kept.values(), *map(_by_comment, others)], sorted(running)
+
+
+def _over(states: Mapping[str, KeptJob], text: str) -> list[str]:
+    """Return the jobs whose last moment is past by the login host's clock, in _READ's answer."""
+    clock = re.search(r"^tk-now ([0-9]{1,12})$", text, re.M)
+    if clock is None:
+        return []
+    ends = {job: one["until_s"] or one["limit_s"] for job, one in states.items()}
+    return [job for job, end in ends.items() if end and end + _OVER_S < float(clock[1])]
+
+
+def _is_state_of(state: KeptJob, job: OwnJob) -> bool:
+    """Return False for the state of another cluster's job with the same number."""
+    return not (state["cluster"] and job.cluster) or state["cluster"] == job.cluster
 
 
 def _is_kept(job: OwnJob) -> bool:
@@ -97,6 +122,7 @@ def _read_state(job: str, data: Mapping[str, object]) -> KeptJob:
     return {
         "job": job,
         "array": text("array"),
+        "cluster": text("cluster"),
         "name": text("name"),
         "node": text("node"),
         "code": number("code"),

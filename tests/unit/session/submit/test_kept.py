@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tunnelkit.cli.commands.jobs.keep import lines
+from tunnelkit.config.schema import ClusterSettings, Settings
 from tunnelkit.model import Completed
+from tunnelkit.scheduler.base import Command, Scheduler
+from tunnelkit.scheduler.pbs.adapter import PBS
 from tunnelkit.scheduler.pbs.batch_scripts import PbsBatchScripts
+from tunnelkit.scheduler.pbs.torque import Torque
+from tunnelkit.scheduler.slurm.adapter import Slurm
 from tunnelkit.scheduler.slurm.batch_scripts import SlurmBatchScripts
-from tunnelkit.session.submit.kept import _states, is_named
+from tunnelkit.session.submit.kept import _states, is_named, look
+from tunnelkit.session.submit.login import Login, login_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -64,3 +76,81 @@ def test_pbs_ids_are_files_names() -> None:
     assert scripts.wake("8-3")[-1] == "8[3]" and scripts.release("7")[-3:] == ["-s", "TERM", "7"]
     ((job, state),) = _states('tk-kept 8-3.json {"array": "8[3].server"}')
     assert job == "8-3" and is_named(state, "8[3].server") and not is_named(state, "8")
+
+
+#: What is asked of them here.
+SETTINGS = cast(Settings, SimpleNamespace(cluster=ClusterSettings()))
+
+
+class Cluster:
+    """A login host with programs of a scheduler, and the directory of kept jobs."""
+
+    def __init__(self, root: Path, scheduler: type[Slurm | PBS | Torque], **programs: str) -> None:
+        self._root = root
+        self.kept = root / ".cache/tunnelkit/kept"
+        self.kept.mkdir(parents=True, exist_ok=True)
+        self._bin = root / scheduler.__name__
+        self._bin.mkdir()
+        for name, text in programs.items():
+            (self._bin / name).write_text(f"#!/bin/sh\n{text}\n")
+            (self._bin / name).chmod(0o700)
+        self._scheduler: Scheduler = scheduler(str(self._bin))
+
+    def keep(self, job: str, until_s: float, **state: str) -> None:
+        (self.kept / f"{job}.at").mkdir()
+        (self.kept / f"{job}.json").write_text(json.dumps({"until_s": until_s, **state}))
+
+    def look(self) -> list[str]:
+        """The jobs that `tk keep` lists."""
+        return [one["job"] for one in asyncio.run(look(self._login()))[1]]
+
+    def files(self) -> list[str]:
+        return sorted(file.name for file in self.kept.iterdir())
+
+    def _login(self) -> Login:
+        async def run(command: Command) -> Completed:
+            process = await asyncio.create_subprocess_exec(
+                *command.argv,
+                env={"HOME": str(self._root), "PATH": "/usr/bin:/bin"},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            out, err = await process.communicate()
+            return Completed(process.returncode or 0, out, err)
+
+        return login_of(run, "login", self._scheduler, SETTINGS)
+
+
+def test_an_arrays_element_of_openpbs_is_listed_and_its_files_stay(tmp_path: Path) -> None:
+    answer = '[ "$1" = -T ] && echo "14[3].login" || echo "14[].login"'
+    cluster = Cluster(tmp_path, PBS, qselect=answer)
+    cluster.keep("14-3", time.time() + 900, array="14[3].login", cluster="login")
+    assert cluster.look() == ["14-3"]
+    assert cluster.files() == ["14-3.at", "14-3.json"]
+
+
+def test_torque_has_no_option_for_elements(tmp_path: Path) -> None:
+    answer = '[ "$1" != -T ] || exit 2; echo "14[3].login"'
+    cluster = Cluster(tmp_path, Torque, qselect=answer)
+    cluster.keep("14-3", time.time() + 900)
+    assert cluster.look() == ["14-3"]
+
+
+def test_files_of_another_clusters_jobs_stay_and_are_not_listed(tmp_path: Path) -> None:
+    config = 'echo "ClusterName             = beta"'
+    cluster = Cluster(tmp_path, Slurm, squeue="echo 'tk-job 12 (null)'", scontrol=config)
+    for job in ("12", "4711"):
+        cluster.keep(job, time.time() + 900, cluster="alpha")
+    assert cluster.look() == []
+    assert cluster.files() == ["12.at", "12.json", "4711.at", "4711.json"]
+
+
+@pytest.mark.parametrize("ago_s, stays", [(200, True), (400, False)])
+def test_files_go_once_the_keeper_must_have_ended(
+    tmp_path: Path, ago_s: float, stays: bool
+) -> None:
+    cluster = Cluster(tmp_path, Slurm, squeue=":", scontrol="exit 1")
+    cluster.keep("12", time.time() - ago_s)
+    assert cluster.look() == []
+    assert bool(cluster.files()) is stays
