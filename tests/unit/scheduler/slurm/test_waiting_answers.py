@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from tunnelkit.diagnosis.evidence.job import GpuNeed, JobView, Shape
 from tunnelkit.model import JobState
 from tunnelkit.scheduler.sections import Section
 from tunnelkit.scheduler.slurm.inspect.inspector import SCRIPT
-from tunnelkit.scheduler.slurm.inspect.job import job_view
+from tunnelkit.scheduler.slurm.inspect.job import fields, job_view
 from tunnelkit.scheduler.slurm.inspect.nodes import (
     gpus_of_node,
     parse_nodes,
@@ -203,6 +205,57 @@ def test_shapes_of_requests() -> None:
     assert not fixed.all_memory
     tasks = _shape(nodes="2", tasks="4", per="2", gpus="TresPerTask=gres/gpu:a100:1")
     assert (tasks.tasks_per_node, tasks.gpus_per_task) == (2, (GpuNeed(1, "a100"),))
+
+
+#: With every key that scontrol 24.05 and 25.05 print, optional ones too, in their order.
+FULL_RECORD = (
+    "JobId=1003 ArrayJobId=1000 ArrayTaskId=3 ArrayTaskThrottle=4 HetJobId=1003 HetJobOffset=0 "
+    "HetJobIdSet=1003-1004 JobName=train UserId=kim(1000) GroupId=kim(1000) MCS_label=N/A "
+    "Priority=10 Nice=0 Account=lab QOS=normal WCKey=* JobState=PENDING Reason=Priority "
+    "FailedNode=n7 Dependency=(null) Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0 "
+    "DerivedExitCode=0:0 RunTime=00:00:00 TimeLimit=01:00:00 TimeMin=N/A SubmitTime=1795633426 "
+    "EligibleTime=1795633426 AccrueTime=1795633426 ResizeTime=1795633427 StartTime=1795634000 "
+    "EndTime=1795637600 Deadline=N/A CronJob=Yes CrontabSpec=*/5 * * * * "
+    "PreemptEligibleTime=1795634000 PreemptTime=None SuspendTime=None SecsPreSuspend=0 "
+    "LastSchedEval=1795633500 Scheduler=Backfill:* Partition=gpu AllocNode:Sid=login:1 "
+    "ReqNodeList=n[1-2] ExcNodeList=n9 NodeList= SchedNodeList=n1 BatchFeatures=a100 BatchHost=n1 "
+    "StepMgrEnabled=Yes FedOrigin=a FedViableSiblings=a,b FedActiveSiblings=a "
+    "NumNodes=1-1 NumCPUs=4 NumTasks=1 CPUs/Task=4 ReqB:S:C:T=0:0:*:* ReqTRES=cpu=4,gres/gpu=1 "
+    "AllocTRES=(null) Socks/Node=* NtasksPerN:B:S:C=0:0:*:* ThreadSpec=2 MinCPUsNode=4 "
+    "MinMemoryTRES=0 MinTmpDiskNode=0 Features=a100 DelayBoot=00:00:00 ClusterFeatures=fast "
+    "Prefer=nvlink Reservation=r1 OverSubscribe=NO Contiguous=0 Licenses=matlab:1 "
+    "LicensesAlloc=matlab:1 Network=(null) Exclusive=USER Command=/h/train.sh "
+    "SubmitLine=sbatch --gpus=1 train.sh WorkDir=/h AdminComment=x y  SystemComment=z  "
+    "Comment=mine, all  Extra=e  StdErr=/h/s.err StdIn=/dev/null StdOut=/h/s.out Power= "
+    "Switches=1@00:05:00 BurstBuffer=#BB x BurstBufferState=staged CPU_min_freq=Low "
+    "CPU_max_freq=High Governor=Performance GresAllowTaskSharing=Yes,SpreadJob=Yes OOMKillStep=1 "
+    "CpusPerTres=gres/gpu:4 MemPerTres=gres/gpu:1024 TresBind=gres/gpu:closest "
+    "TresFreq=gpu:high TresPerJob=gres/gpu:1 TresPerNode=gres/gpu:1 TresPerSocket=gres/gpu:1 "
+    "TresPerTask=gres/gpu:1 MailUser=kim MailType=END NtasksPerTRES=1 Container=/c "
+    "ContainerID=c1 SELinuxContext=user_t ResvPorts=6000-6001\n"
+)
+
+
+def test_no_key_is_part_of_the_value_before_it() -> None:
+    job = job_view(FULL_RECORD)
+    assert job is not None
+    assert (job.job_id, job.reason, job.name) == ("1000_3", "Priority", "train")
+    assert (job.command, job.directory, job.comment) == ("/h/train.sh", "/h", "mine, all")
+    assert (job.stdout_path, job.stderr_path) == ("/h/s.out", "/h/s.err")
+    assert (job.licenses, job.reservation, job.partition) == ("matlab:1", "r1", "gpu")
+    assert (job.required_nodes, job.excluded_nodes, job.expected_nodes) == (
+        ("n1", "n2"), ("n9",), ("n1",),
+    )  # fmt: skip
+    assert (job.submit_s, job.expected_start_s) == (1795633426, 1795634000)
+    assert (job.need.gpus, job.need.features) == ((GpuNeed(1),), "a100")
+    shape = job.shape
+    assert (shape.exclusive, shape.cpus_per_task, shape.node_cpus) == (True, 4, 4)
+    assert shape.gpus_per_node == shape.gpus_per_task == shape.gpus_total == (GpuNeed(1),)
+
+
+@pytest.mark.parametrize("key", re.findall(r"(?<= )[A-Z][\w/:]*(?==)", FULL_RECORD))
+def test_each_key_ends_the_value_before_it(key: str) -> None:
+    assert key in fields(FULL_RECORD)
 
 
 _LINES = st.text(st.sampled_from("n1|/:=,()[]-+*%N 0123456789abgpu\n\x00é٣"), max_size=300)

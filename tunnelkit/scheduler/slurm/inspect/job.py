@@ -18,17 +18,23 @@ from tunnelkit.scheduler.slurm.states import state_of
 _ABSENT = {"", "N/A", "n/a", "(null)", "None", "Unknown"}
 #: A key of the record; a value may hold blanks and `=`, but no ` Key=` of this list.
 _KEYS = (
-    "JobId ArrayJobId ArrayTaskId HetJobId JobName UserId GroupId MCS_label Priority Nice "
-    "Account QOS WCKey JobState Reason Dependency Requeue Restarts BatchFlag Reboot ExitCode "
-    "DerivedExitCode RunTime TimeLimit TimeMin SubmitTime EligibleTime AccrueTime StartTime "
-    "EndTime Deadline PreemptEligibleTime PreemptTime SuspendTime SecsPreSuspend "
-    "LastSchedEval Scheduler Partition AllocNode:Sid ReqNodeList ExcNodeList NodeList "
-    "BatchHost SchedNodeList NumNodes NumCPUs NumTasks CPUs/Task ReqB:S:C:T TRES ReqTRES "
-    "AllocTRES Socks/Node NtasksPerN:B:S:C CoreSpec Nodes JOB_GRES MinCPUsNode MinMemoryNode "
-    "MinMemoryCPU MinTmpDiskNode Features DelayBoot OverSubscribe Contiguous Licenses Network "
-    "Reservation Command WorkDir Comment AdminComment SystemComment StdErr StdIn StdOut Power "
-    "TresPerJob TresPerNode TresPerSocket TresPerTask CpusPerTres MemPerTres GresEnforceBind "
-    "KillOInInvalidDependent MailUser MailType"
+    "JobId ArrayJobId ArrayTaskId ArrayTaskThrottle HetJobId HetJobOffset HetJobIdSet JobName "
+    "UserId GroupId MCS_label Priority Nice Account QOS WCKey JobState Reason FailedNode "
+    "Dependency Requeue Restarts BatchFlag Reboot ExitCode DerivedExitCode RunTime TimeLimit "
+    "TimeMin SubmitTime EligibleTime AccrueTime ResizeTime StartTime EndTime Deadline CronJob "
+    "CrontabSpec PreemptEligibleTime PreemptTime SuspendTime SecsPreSuspend LastSchedEval "
+    "Scheduler Partition AllocNode:Sid ReqNodeList ExcNodeList NodeList SchedNodeList "
+    "BatchFeatures BatchHost StepMgrEnabled FedOrigin FedViableSiblings FedActiveSiblings "
+    "NumNodes NumCPUs NumTasks CPUs/Task ReqB:S:C:T TRES ReqTRES AllocTRES Socks/Node "
+    "NtasksPerN:B:S:C CoreSpec ThreadSpec JOB_GRES Nodes MinCPUsNode MinMemoryNode "
+    "MinMemoryCPU MinMemoryTRES MinTmpDiskNode Features DelayBoot ClusterFeatures Prefer "
+    "Reservation OverSubscribe Contiguous Licenses LicensesAlloc Network Exclusive Command "
+    "SubmitLine WorkDir AdminComment SystemComment Comment Extra StdErr StdIn StdOut Power "
+    "Switches BurstBuffer BurstBufferState CPU_min_freq CPU_max_freq Governor "
+    "GresAllowTaskSharing GresEnforceBind GresOneTaskPerSharing KillOInInvalidDependent "
+    "SpreadJob OOMKillStep CpusPerTres MemPerTres TresBind TresFreq TresPerJob TresPerNode "
+    "TresPerSocket TresPerTask MailUser MailType NtasksPerTRES Container ContainerID "
+    "SELinuxContext ResvPorts"
 )
 _KEY = re.compile(r"(?:^| )({})=".format("|".join(re.escape(key) for key in _KEYS.split())))
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)([KMGTP]?)")
