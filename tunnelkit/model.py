@@ -199,7 +199,7 @@ class JobStatus:
     order, where nodes are replaced; else empty. addresses: of `nodes`, where the scheduler knows
     them; else empty. risks: of `nodes`, why a
     breakpoint may end what runs there by itself; "" for nothing. lost: nodes that the job had,
-    oldest first.
+    oldest first. raw_id: the number of an array's element by itself; "" if job_id is it.
     """
 
     job_id: str
@@ -215,6 +215,12 @@ class JobStatus:
     addresses: tuple[str, ...] = ()
     risks: tuple[str, ...] = ()
     lost: tuple[LostNode, ...] = ()
+    raw_id: str = ""
+
+    @property
+    def step_id(self) -> str:
+        """The id by which steps are started in the job."""
+        return self.raw_id or self.job_id
 
 
 def job_words(job_id: str) -> str:

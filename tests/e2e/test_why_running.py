@@ -104,6 +104,18 @@ async def test_all_nodes_of_a_job_are_asked(project: Project, submit: Submit) ->
     assert {"on node1" in text for text in waits} == {True, False}
 
 
+@pytest.mark.why("slow")
+async def test_elements_of_an_array_are_told_apart(project: Project, submit: Submit) -> None:
+    """The last element has the array's number for its own."""
+    spins = "print('ready', flush=True)\nwhile True: pass"
+    command = f'[ $SLURM_ARRAY_TASK_ID = 2 ] || exec python3 -c "{spins}"\npython3 -c "{WAIT}"'
+    array = await submit("-a 2-3 -w node1 -c 1 --open-mode=append", command, count=2)
+    stands = await why(project, f"{array}_2", "--sample", "2")
+    runs = await why(project, f"{array}_3", "--sample", "2")
+    assert (codes(stands), stands["not_asked"]) == (["hang"], [])
+    assert "hang" not in codes(runs) and runs["not_asked"] == []
+
+
 SPINS = "import os\nprint('pid', os.getpid(), flush=True)\nwhile True:\n    pass\n"
 
 

@@ -48,7 +48,9 @@ class JobProcess:
 
 
 class JobProcesses:
-    """Finds a job's processes. job_id: "" for the job that this process is in."""
+    """Finds a job's processes. job_id: "" for the job that this process is in.
+
+    Slurm's cgroups have an array's element by its own number: by 1000_3 none is found."""
 
     def __init__(self, job_id: str) -> None:
         self._job = job_id or os.environ.get("SLURM_JOB_ID") or os.environ.get("PBS_JOBID") or ""
@@ -57,7 +59,7 @@ class JobProcesses:
         #: A directory `job_4711` (Slurm) or `4711.server` (PBS).
         names = [f"job_{self._number}"] + ([re.escape(self._job)] if "." in self._job else [])
         pattern = rf"/(?:{'|'.join(names)})(?:\.\w+)?(?:/|$)"
-        self._cgroup = re.compile(pattern, re.M) if number else None
+        self._cgroup = re.compile(pattern, re.M) if number and "_" not in self._job else None
         self._known: Dict[int, Tuple[str, Optional[JobProcess]]] = {}
         #: Pids of other processes, left out until the next full look.
         self._others: Set[int] = set()

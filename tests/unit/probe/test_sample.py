@@ -206,6 +206,16 @@ def test_other_jobs_and_tks_own_are_left_out(tmp_path: Path) -> None:
         assert thread.waits_for == "sleep" and thread.share("S") == 1.0
 
 
+def test_an_arrays_name_is_no_cgroup_of_another_element(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last element's own number is the array's: job_1000 is not that of 1000_3."""
+    lines = "0::/system.slice/slurmstepd.scope/job_1000/step_0\n"
+    monkeypatch.setattr("tunnelkit.probe.proc.text_of", lambda path, most: lines)
+    assert JobProcesses("1000")._by_cgroup(1)
+    assert not JobProcesses("1000_3")._by_cgroup(1)
+
+
 def test_a_program_of_tks_loop_is_one_of_the_job(tmp_path: Path) -> None:
     """Its command line is that of the server that forked it; one that stands by does not run."""
     text = "print('ready', flush=True)\n{}\n# tunnelkit.debuggee.fork_server\n"

@@ -71,10 +71,10 @@ class Cluster:
         return Completed(0, "\n".join(known).encode(), b"") if known else GONE
 
     def pending(self, job_id: str, reason: str = "Resources") -> None:
-        self.rows[job_id] = f"{job_id}|PENDING|{reason}||n/a|N/A|N/A|1:00:00|x"
+        self.rows[job_id] = f"{job_id}|PENDING|{reason}||n/a|N/A|N/A|1:00:00|{job_id}|x"
 
     def running(self, job_id: str) -> None:
-        self.rows[job_id] = f"{job_id}|RUNNING|None|n1|n1|S|E|1:00:00|x"
+        self.rows[job_id] = f"{job_id}|RUNNING|None|n1|n1|S|E|1:00:00|{job_id}|x"
 
     def times(self) -> list[float]:
         return [time for time, _ in self.asked]
@@ -157,7 +157,7 @@ async def test_one_that_is_thought_to_end_is_looked_at_as_often_as_a_new_one(
         looking = asyncio.ensure_future(states.__anext__())
         await clock.advance(0)
         assert (await looking).state is JobState.RUNNING
-        cluster.rows["1"] = "1|CANCELLED|None|n1|n1|S|E|0:00|x"
+        cluster.rows["1"] = "1|CANCELLED|None|n1|n1|S|E|0:00|1|x"
         looking = asyncio.ensure_future(states.__anext__())
         await clock.advance(1)
         assert (await looking).state is JobState.ENDED
@@ -185,7 +185,7 @@ async def test_the_end_is_the_last_word(clock: FakeClock, cluster: Cluster, poll
     cluster.running("1")
     async with watching(poller, "1") as (watch,):
         await clock.advance(1)
-        cluster.rows["1"] = "1|TIMEOUT|TimeLimit|n1|n1|S|E|0:00|x"
+        cluster.rows["1"] = "1|TIMEOUT|TimeLimit|n1|n1|S|E|0:00|1|x"
         await clock.advance(60)
         assert watch.task.done()
     assert watch.states == [JobState.RUNNING, JobState.ENDED]

@@ -58,7 +58,8 @@ class JobView:
     went back into the queue. expected_start_s: the scheduler's estimate, and expected_nodes where.
     nodes_wanted: how many. required_nodes, excluded_nodes: by name. dependency: the scheduler's
     expression. exit_code, signal: of the job's script. directory: its working directory.
-    stdout_path, stderr_path: its logs, on the cluster.
+    stdout_path, stderr_path: its logs, on the cluster. raw_id: the number of an array's element
+    by itself; "" if job_id is it.
     """
 
     job_id: str
@@ -95,3 +96,9 @@ class JobView:
     stderr_path: str = ""
     comment: str = ""
     shape: Shape = Shape()
+    raw_id: str = ""
+
+    @property
+    def step_id(self) -> str:
+        """The id by which steps are started in the job, and its processes found."""
+        return self.raw_id or self.job_id

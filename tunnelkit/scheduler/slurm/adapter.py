@@ -33,14 +33,15 @@ if TYPE_CHECKING:
 
 _ABSENT = {"", "N/A", "n/a", "(null)", "None"}
 
-#: id, state, reason, nodes, batch host, start, end, time left, name. The name stands last:
-#: it alone may hold the separator.
-_FORMAT = "%i|%T|%r|%N|%B|%S|%e|%L|%j"
+#: id, state, reason, nodes, batch host, start, end, time left, raw id, name. The name stands
+#: last: it alone may hold the separator.
+_FORMAT = "%i|%T|%r|%N|%B|%S|%e|%L|%A|%j"
 _FIELDS = _FORMAT.count("|") + 1
 
 _TIME = r"(N/A|Unknown|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)"
 _ROW = re.compile(
-    rf"([0-9_]+)\|([A-Z_]+)\|(.*?)\|([^|]*)\|([^|]*)\|{_TIME}\|{_TIME}\|([A-Z0-9:_-]*)\|(.*)"
+    rf"([0-9_]+)\|([A-Z_]+)\|(.*?)\|([^|]*)\|([^|]*)\|{_TIME}\|{_TIME}\|([A-Z0-9:_-]*)\|([0-9]+)"
+    r"\|(.*)"
 )
 
 # squeue takes filters from the environment too. One left in a user's shell profile would
@@ -135,8 +136,13 @@ class Slurm(LoginPrograms):
 
     def parse_query(self, done: Completed, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         """See `Scheduler.parse_query`."""
-        found = {status.job_id: status for status, _ in self._rows(done)}
-        return {job_id: found.get(job_id, _vanished(job_id)) for job_id in job_ids}
+        rows = [status for status, _ in self._rows(done)]
+        found = {status.raw_id: status for status in rows}
+        found |= {status.job_id: status for status in rows}
+        return {
+            job_id: replace(found[job_id], job_id=job_id) if job_id in found else _vanished(job_id)
+            for job_id in job_ids
+        }
 
     def verdict(self, status: JobStatus) -> PendingCause:
         """See `Scheduler.verdict`."""
@@ -262,7 +268,7 @@ def _fields(line: str) -> Sequence[str]:
 
 
 def _row(row: Sequence[str]) -> tuple[JobStatus, str]:
-    job_id, native, reason, nodes, batch_host, start, _end, left, name = row
+    job_id, native, reason, nodes, batch_host, start, _end, left, raw_id, name = row
     state, explanation = state_of(native)
     if state is JobState.PENDING and native == "PENDING":
         explanation = judge(reason)[1].replace("JOBID", job_id)
@@ -276,6 +282,7 @@ def _row(row: Sequence[str]) -> tuple[JobStatus, str]:
         time_left_s=parse_duration(left) if state is JobState.RUNNING else None,
         start_estimate=start if state is JobState.PENDING and start not in _ABSENT else None,
         ending=native in _ENDING,
+        raw_id=raw_id if raw_id.isdecimal() and raw_id.isascii() else "",
     )
     return status, name
 

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 class Allocated:
     """Nodes without a job: the one that the user named, or none and the login host serves."""
 
-    #: The job that has the nodes, and the seconds left of its time.
+    #: The job that has the nodes, its id for steps, and the seconds left of its time.
     job_id: str | None = None
+    step_id: str | None = None
     time_left_s: int | None = None
 
     def __init__(self, setup: AgentSetup, nodes: tuple[str, ...] = ()) -> None:
@@ -104,6 +105,7 @@ class AllocatedJob(Allocated):
     """The nodes of a running job. first: the node to use. record: called with the routes tried."""
 
     job_id: str
+    step_id: str
     node: str
 
     def __init__(
@@ -123,6 +125,7 @@ class AllocatedJob(Allocated):
         self.had = self.instances
         self._about(status)
         self.job_id, self.time_left_s = status.job_id, status.time_left_s
+        self.step_id = status.step_id
         self._job = job
         self._record = record
         #: False once the agent has been reached: one that is gone then must not be started again.
@@ -146,19 +149,19 @@ class AllocatedJob(Allocated):
             return
         for node in self.nodes:
             address = AgentAddress(
-                setup.link, self._job.scheduler, setup.settings, None, setup.name, self.job_id, node
+                setup.link, self._job.scheduler, setup.settings, None, setup.name, self.step_id, node
             )
             await setup.backend.leave(address)
 
     async def has_agent(self) -> bool:
         """True if there is an agent in the job. Raises ConnectionFailed, AllocationError."""
-        return await self._setup.attachment(self._job.scheduler).has_agent(self.job_id, self.node)
+        return await self._setup.attachment(self._job.scheduler).has_agent(self.step_id, self.node)
 
     async def start_agent(self) -> None:
         """Start an agent in the job, which the user submitted. Raises AllocationError."""
         setup, scheduler = self._setup, self._job.scheduler
         await setup.attachment(scheduler).start(
-            self.job_id, self.node, setup.body(scheduler), setup.status_file()
+            self.step_id, self.node, setup.body(scheduler), setup.status_file()
         )
 
     async def open_stream(self) -> ByteStream:
@@ -189,7 +192,7 @@ class AllocatedJob(Allocated):
         if not self._job.foreign:
             first = job_script.status_of(first, self.job_id)
         pid = await setup.attachment(scheduler, name).start_peer(
-            self.job_id,
+            self.step_id,
             node,
             setup.body(scheduler, name),
             setup.status_file(name),
@@ -206,7 +209,7 @@ class AllocatedJob(Allocated):
             setup.settings,
             None if setup.backend.brings_agent else setup.installed,
             name,
-            self.job_id,
+            self.step_id,
             node,
             learn=lambda facts: self._learn(node, facts),
             may_start=lambda: self.may_start or node != self.node,

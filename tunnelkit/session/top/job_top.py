@@ -63,7 +63,7 @@ class JobTop:
                     f"job {job_id} does not run: {job.native_state}", hint=f"tk why {job_id}"
                 )
             if not watches:
-                watches, tasks = self._begin(job_id, job.nodes)
+                watches, tasks = self._begin(job.step_id, job.nodes)
             if len(job.nodes) > len(watches):
                 self._notes = [f"the first {len(watches)} of its {len(job.nodes)} nodes"]
             tasks.append(asyncio.create_task(self._ask_on(job_id)))

@@ -45,7 +45,7 @@ async def diagnose(
 
         seconds = min(sample_s, MOST_S)
         if job.native_state != "SUSPENDED":
-            programs = await _begun(sources, job.job_id)
+            programs = await _begun(sources, job.step_id)
             windows, missing = await sample(sources.enter, job, seconds, sources.python, programs)
             found = replace(found, missing=found.missing + missing)
         stacks, missing = await _stacks(sources, job, windows)
@@ -78,7 +78,7 @@ async def _stacks(
 ) -> tuple[tuple[StackView, ...], tuple[str, ...]]:
     """Return where the processes of a job stand that do not run: from their debuggers, else from
     py-spy if all of the job stands; and why stacks are missing."""
-    asked = () if sources.debugged is None else await sources.debugged(job.job_id)
+    asked = () if sources.debugged is None else await sources.debugged(job.step_id)
     from tunnelkit.diagnosis.running.rules import to_ask
     from tunnelkit.session.why.stacks import py_spy_stacks
 
@@ -86,7 +86,7 @@ async def _stacks(
     wanted = [one for one in to_ask(job, windows) if one not in known]
     if not wanted or sources.enter is None:
         return asked, ()
-    found, missing = await py_spy_stacks(sources.enter, job.job_id, wanted, sources.python)
+    found, missing = await py_spy_stacks(sources.enter, job.step_id, wanted, sources.python)
     return asked + found, missing
 
 

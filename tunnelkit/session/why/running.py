@@ -84,7 +84,7 @@ async def sample(
     if not nodes:
         return (), ("processes: the scheduler names no node of the job",)
     slots = asyncio.Semaphore(_AT_ONCE)
-    words = [BOOT, "sample", "--seconds", str(seconds), "--job", job.job_id]
+    words = [BOOT, "sample", "--seconds", str(seconds), "--job", job.step_id]
     data = probe_zip.build_sampler().data
 
     async def ask(node: str) -> NodeWindow | str:
@@ -94,7 +94,7 @@ async def sample(
         async with slots:
             try:
                 async with asyncio.timeout(limit_s):
-                    out = await enter(job.job_id, node, argv, stdin=data, timeout_s=limit_s)
+                    out = await enter(job.step_id, node, argv, stdin=data, timeout_s=limit_s)
             except TimeoutError:
                 return f"{node}: no answer within {limit_s:.0f} s"
             except TunnelkitError as error:

@@ -106,6 +106,7 @@ def job_view(text: str) -> JobView | None:
         stderr_path=value("StdErr"),
         comment=value("Comment"),
         shape=_shape(found),
+        raw_id=found["JobId"],
     )
 
 

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.tasks import cancel_all
-from tunnelkit.session.handlers.jobs.why import scheduler_known, sources_of
+from tunnelkit.session.handlers.jobs.why import is_own, scheduler_known, sources_of
 from tunnelkit.session.runtime.control_calls import TopStream
 from tunnelkit.session.session import Session
 from tunnelkit.session.top.job_top import JobTop
@@ -47,7 +47,7 @@ async def _send(session: Session, shared: SharedTops, channel: Channel, stream: 
     sources = sources_of(session)
     own = None if session.cluster.job is None else session.cluster.job.job_id
     job_id = stream.job or own or await newest_job(sources)
-    start = _way_in(session, own, sources.python)
+    start = _way_in(session, sources.python)
     nodes = session.agents.nodes if job_id == own else ()
 
     def make() -> JobTop:
@@ -59,14 +59,15 @@ async def _send(session: Session, shared: SharedTops, channel: Channel, stream: 
             await channel.write(json.dumps(frame).encode() + b"\n")
 
 
-def _way_in(session: Session, own: str | None, python: str) -> OpenProbe:
+def _way_in(session: Session, python: str) -> OpenProbe:
     """Return how probes are started: by the agents in the session's own job, else by steps."""
     job = session.cluster.job
     by_step = None if job is None else by_steps(job.scheduler, session.link, python)
 
     async def start(job_id: str, node: str) -> ProbeStream:
-        if job_id == own:
-            return await open_by_agent(await session.agents.on(node), probe_argv(python, job_id))
+        if is_own(session, job_id):
+            argv = probe_argv(python, session.cluster.allocated.step_id or job_id)
+            return await open_by_agent(await session.agents.on(node), argv)
         if by_step is None:
             raise no_way_in(node)
         return await by_step(job_id, node)

@@ -35,8 +35,8 @@ async def why(session: Session, request: Why) -> DiagnosisInfo:
         return to_json(await by_backend(session.link, session.launch.settings, named))
     sources = replace(
         sources_of(session),
-        enter=_way_in(session, scheduler, own),
-        debugged=_debuggees(session, own),
+        enter=_way_in(session, scheduler),
+        debugged=_debuggees(session),
     )
     found = await diagnose(sources, request.job or own, sample_s=request.sample, log=request.log)
     return to_json(found)
@@ -63,14 +63,20 @@ def sources_of(session: Session) -> WhySources:
     return found
 
 
-def _way_in(session: Session, scheduler: Scheduler | None, own: str | None) -> Enter | None:
+def is_own(session: Session, job_id: str) -> bool:
+    """Return True for the session's own job, by its id or by the one for steps."""
+    job = session.cluster.job
+    return job is not None and job_id in (job.job_id, session.cluster.allocated.step_id)
+
+
+def _way_in(session: Session, scheduler: Scheduler | None) -> Enter | None:
     """Return the way into jobs: by the agents into the session's own, else by the scheduler."""
     by_step = None if scheduler is None else by_scheduler(scheduler, session.link)
 
     async def enter(
         job_id: str, node: str, argv: Sequence[str], *, stdin: bytes, timeout_s: float
     ) -> bytes:
-        if job_id == own:
+        if is_own(session, job_id):
             agent = await session.agents.on(node)
             return await output_of(agent, argv, timeout_s=timeout_s, stdin=stdin)
         if by_step is None:
@@ -80,13 +86,11 @@ def _way_in(session: Session, scheduler: Scheduler | None, own: str | None) -> E
     return enter
 
 
-def _debuggees(
-    session: Session, own: str | None
-) -> Callable[[str], Awaitable[tuple[StackView, ...]]]:
+def _debuggees(session: Session) -> Callable[[str], Awaitable[tuple[StackView, ...]]]:
     """Return what asks the debuggees of the session's loops and attachments, for its own job."""
 
     async def ask(job_id: str) -> tuple[StackView, ...]:
-        if job_id != own:
+        if not is_own(session, job_id):
             return ()
         runs = [run for one in session.loops.all() if (run := one.loop.first()) is not None]
         found = await asyncio.gather(*(look(run.targets) for run in runs))
