@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tunnelkit.diagnosis.ended.log.marks import Hit, find_marks
 from tunnelkit.diagnosis.ended.log.traceback import Traceback, first_failure
-from tunnelkit.diagnosis.ended.words import KILL, TERM, clock, signal_name
+from tunnelkit.diagnosis.ended.words import KILL, SEGV, TERM, clock, signal_name
 from tunnelkit.diagnosis.evidence.box import BoxView
 from tunnelkit.diagnosis.evidence.end import EndView, StepView
 from tunnelkit.diagnosis.evidence.job import JobView
@@ -18,6 +18,8 @@ OOM_CODE, STDIO_CODE = 125, 53
 _MOST_LINES = 20_000
 #: PBS adds 256 to a signal's number, a shell 128.
 _PBS_SIGNAL, _SHELL_SIGNAL, _MOST_SIGNAL = 256, 128, 64
+#: Of codes that sacct shows alike these are a shell's 128+N more often than a program's own.
+_READ_AS_SIGNALS = frozenset({KILL, SEGV, TERM})
 _AGAIN = re.compile(
     r"slurmstepd\S*: error: \*\*\* JOB \S+ ON \S+ CANCELLED AT \S+ "
     r"DUE TO (?:PREEMPTION|NODE FAILURE|JOB REQUEUE)"
@@ -49,19 +51,24 @@ _STEP_ERROR = re.compile(
 class Exit:
     """The end of the job's script. code and signal: None if they are not known.
 
-    by_shell: the signal is a shell's 128+N, which a program may also have given itself.
+    by_shell: the signal is a shell's 128+N, which a program may also have given itself. other: the
+    code may have been this one, as sacct shows both alike.
     """
 
     code: int | None = None
     signal: int | None = None
     by_shell: bool = False
+    other: int | None = None
 
     @property
     def bad(self) -> bool:
         """True if it is known that it was no success."""
-        return bool(self.code) or bool(self.signal)
+        return bool(self.code) or bool(self.signal) or bool(self.other)
 
     def __str__(self) -> str:
+        if self.other is not None:
+            signal = f" ({signal_name(self.signal)})" if self.signal else ""
+            return f"with exit code {self.code} or {self.other}{signal}"
         if self.signal:
             shell = f" (exit code {self.code})" if self.by_shell else ""
             return f"by {signal_name(self.signal)}{shell}"
@@ -70,7 +77,9 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class FailedStep:
-    """A step that failed. proven: by the accounting's row; else by srun's line in the log."""
+    """A step that failed. proven: by the accounting's row; else by srun's line in the log.
+
+    code: the smaller one of two that sacct shows alike."""
 
     step: str
     code: int | None
@@ -136,7 +145,9 @@ class Case:
         if job is None:
             return self._box_record() or Evidence("no record", "the scheduler")
         words = [job.native_state]
-        if job.exit_code is not None:
+        if self.exit.other is not None:
+            words.append(f"exit code {self.exit.code} or {self.exit.other}")
+        elif job.exit_code is not None:
             words.append(f"exit code {job.exit_code}:{job.signal or 0}")
         if job.reason and job.reason != "None":
             words.append(f"reason {job.reason}")
@@ -181,20 +192,27 @@ def make_case(job: JobView | None, end: EndView, now_s: float, box: BoxView | No
     text = "\n".join(lines)
     words = job.native_state.upper().split() if job is not None else []
     state = words[0].rstrip("+") if words else ""
-    ended = exit_of(job) if job is not None or box is None else _exit_by_box(box)
     return Case(
         job=job,
         end=end,
         box=box,
         now_s=now_s,
         state=state,
-        exit=ended,
+        exit=_exit(job, box),
         text=text,
         lines=lines,
         hits=find_marks(lines),
         failure=first_failure(text),
-        failed_steps=_failed_steps(end.steps, lines),
+        failed_steps=_failed_steps(end.steps, lines, job.derived_code if job is not None else None),
     )
+
+
+def _exit(job: JobView | None, box: BoxView | None) -> Exit:
+    """Return how the job's script ended: by its record, or by the box where that tells more."""
+    by_record, by_box = exit_of(job), _exit_by_box(box) if box is not None else Exit()
+    if job is None or (by_record.other is not None and by_box.code == by_record.other):
+        return by_box
+    return by_record
 
 
 def exit_of(job: JobView | None) -> Exit:
@@ -206,11 +224,21 @@ def exit_of(job: JobView | None) -> Exit:
         return Exit(code, signal if signal not in (OOM_CODE, STDIO_CODE) else None)
     if code is None or code < 0:
         return Exit(code)
+    other = _other_code(code, job.native_state) if job.code_by_sacct else None
+    if other is not None:
+        named = code if code in _READ_AS_SIGNALS else None
+        return Exit(code, named, by_shell=named is not None, other=other)
     if _PBS_SIGNAL < code <= _PBS_SIGNAL + _MOST_SIGNAL:
         return Exit(code, code - _PBS_SIGNAL)
     if _SHELL_SIGNAL < code <= _SHELL_SIGNAL + _MOST_SIGNAL:
         return Exit(code, code - _SHELL_SIGNAL, by_shell=True)
     return Exit(code)
+
+
+def _other_code(code: int, state: str) -> int | None:
+    """Return the code that sacct shows as this one, too; None if it can't have been."""
+    possible = code < _SHELL_SIGNAL and (code > 0 or state.startswith("FAILED"))
+    return code + _SHELL_SIGNAL if possible else None
 
 
 def _exit_by_box(box: BoxView) -> Exit:
@@ -234,31 +262,41 @@ def _last_run(text: str) -> str:
     return rest if rest.strip() else text
 
 
-def _failed_steps(steps: tuple[StepView, ...], lines: tuple[str, ...]) -> tuple[FailedStep, ...]:
-    """Return the steps that failed, but not those that were cancelled."""
+def _failed_steps(
+    steps: tuple[StepView, ...], lines: tuple[str, ...], most: int | None
+) -> tuple[FailedStep, ...]:
+    """Return the steps that failed, but not those that were cancelled. most: the highest code."""
     cancelled = {match["step"] for line in lines if (match := _STEP_CANCELLED.match(line))}
-    return (*_failed_rows(steps, cancelled), *_failed_lines(lines, bool(cancelled)))
+    return (*_failed_rows(steps, cancelled, most), *_failed_lines(lines, bool(cancelled)))
 
 
-def _failed_rows(steps: tuple[StepView, ...], cancelled: set[str]) -> list[FailedStep]:
+def _failed_rows(
+    steps: tuple[StepView, ...], cancelled: set[str], most: int | None
+) -> list[FailedStep]:
     found = []
     ended_s = next((one.end_s for one in steps if one.step == "batch"), None)
     for step in steps:
         signal, helper = step.signal or None, step.step in cancelled
         ends = _HELPERS_END | {KILL} if helper else _HELPERS_END
-        if step.step in _NO_STEPS or step.name in _TK_STEPS or not (step.exit_code or signal):
+        code = step.exit_code
+        alike = step.code_by_sacct and code is not None and not signal
+        other = _other_code(code or 0, step.state) if alike else None
+        other = None if other is not None and most is not None and other > most else other
+        if step.step in _NO_STEPS or step.name in _TK_STEPS or not (code or signal or other):
             continue
         # By a uid: the script or a user cancelled it. Without one: a signal ended it.
-        if step.state.startswith("CANCELLED by") or (not step.exit_code and signal in ends):
+        if step.state.startswith("CANCELLED by") or (not code and signal in ends):
             continue
-        killed = signal == KILL and not step.exit_code
+        killed = signal == KILL and not code
         # Slurm kills the steps that are left when the script has ended.
         if killed and step.end_s is not None and step.end_s > (ended_s or step.end_s):
             continue
-        how = f"exit code {step.exit_code}" if step.exit_code else signal_name(signal or 0)
+        how = signal_name(signal or 0)
+        if code or other:
+            how = f"exit code {code}" + (f" or {other}" if other else "")
         how = "out of memory" if signal == OOM_CODE else how
         text = f"step {step.step} ({step.name}) ended with {how}"
-        found.append(FailedStep(step.step, step.exit_code, signal, text, proven=not killed))
+        found.append(FailedStep(step.step, code, signal, text, proven=not killed))
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tunnelkit.diagnosis.ended.case import STDIO_CODE, Case
+from tunnelkit.diagnosis.ended.case import STDIO_CODE, Case, Exit
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
 _EXEC = re.compile(
@@ -142,7 +142,8 @@ def _named(
 ) -> Verdict | None:
     found = _last_line(case, patterns)
     if found is None:
-        if case.exit.code != number or case.failure is not None or _library(case):
+        # sacct shows 255 as 127, and 254 as 126: then the log must say it.
+        if case.exit != Exit(number) or case.failure is not None or _library(case):
             return None
         words = "a command was not found" if number == _NOT_THERE else "a file can't be executed"
         return Verdict(
@@ -165,7 +166,7 @@ def _named(
     return Verdict(
         code,
         f"failed: {what}",
-        Certainty.PROVEN if last and case.exit.code == number else Certainty.LIKELY,
+        Certainty.PROVEN if last and case.exit == Exit(number) else Certainty.LIKELY,
         (Evidence(line[:200], "log"), case.record()),
         next_steps=tuple(steps),
     )

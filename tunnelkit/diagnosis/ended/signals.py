@@ -134,7 +134,7 @@ def killed(case: Case) -> Verdict | None:
 def terminated(case: Case) -> Verdict | None:
     """Rule 20: TERM, INT or HUP: somebody asked it to end."""
     signal, because, _ = _signal(case)
-    if signal not in (TERM, INT, HUP) or case.hidden:
+    if signal not in (TERM, INT, HUP) or case.hidden or _by_sacct_alone(case, signal):
         return None
     sender = _sender(case, signal)
     if sender is None:
@@ -166,9 +166,11 @@ def unexplained(case: Case) -> Verdict | None:
         because.append(Evidence("its log is empty", "log", "seen"))
     if case.failure is not None:
         because.append(Evidence(f"earlier in the log: {one_line(case.failure)}", "log", "also"))
-    if case.exit.code in _HINTS and not signal:
-        because.append(Evidence(_HINTS[case.exit.code or 0], "sysexits, timeout(1)", "maybe"))
-    if signal == KILL:
+    hint = _HINTS.get(case.exit.code or 0) or _HINTS.get(case.exit.other or 0)
+    if hint and not signal:
+        because.append(Evidence(hint, "sysexits, timeout(1)", "maybe"))
+    alone = _by_sacct_alone(case, signal)
+    if signal == KILL and not alone:
         who = "was killed" if case.exit.signal == KILL else "failed: a process of it was killed"
         return Verdict(
             "killed-unknown",
@@ -178,7 +180,7 @@ def unexplained(case: Case) -> Verdict | None:
             excluded=looked_at(case),
             next_steps=(black_box(case),),
         )
-    how = f"by {signal_name(signal)}" if signal else str(case.exit)
+    how = f"by {signal_name(signal)}" if signal and not alone else str(case.exit)
     return Verdict(
         "exit-unknown",
         f"failed: it ended {how}, and nothing on record says why",
@@ -217,7 +219,7 @@ def _signal(case: Case) -> tuple[int | None, list[Evidence], Certainty]:
     because = [Evidence(line[:200], "log")] if line else []
     own = case.exit.signal
     if own:
-        sure = not case.exit.by_shell or signal == own
+        sure = not case.exit.by_shell or (signal == own and case.exit.other is None)
         return own, [*because, case.record()], Certainty.PROVEN if sure else Certainty.LIKELY
     step = next((one for one in case.failed_steps if one.signal), None)
     if step is not None and step.signal:
@@ -226,6 +228,14 @@ def _signal(case: Case) -> tuple[int | None, list[Evidence], Certainty]:
     if signal is not None and case.failed:
         return signal, [*because, case.record()], Certainty.LIKELY
     return None, [case.record()], Certainty.LIKELY
+
+
+def _by_sacct_alone(case: Case, signal: int | None) -> bool:
+    """Return True if only a code says so that may be another one, too."""
+    first = case.box.first_failure if case.box is not None else None
+    seen = {_line(case)[1], *(one.signal for one in case.failed_steps)}
+    seen.add(first.signal if first is not None else None)
+    return signal is not None and case.exit.other is not None and signal not in seen
 
 
 def _line(case: Case) -> tuple[str, int | None]:

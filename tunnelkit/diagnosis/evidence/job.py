@@ -59,7 +59,8 @@ class JobView:
     nodes_wanted: how many. required_nodes, excluded_nodes: by name. dependency: the scheduler's
     expression. exit_code, signal: of the job's script. directory: its working directory.
     stdout_path, stderr_path: its logs, on the cluster. raw_id: the number of an array's element
-    by itself; "" if job_id is it.
+    by itself; "" if job_id is it. code_by_sacct: sacct shows exit codes from 128 on less 128.
+    derived_code: the highest exit code of its steps.
     """
 
     job_id: str
@@ -97,6 +98,8 @@ class JobView:
     comment: str = ""
     shape: Shape = Shape()
     raw_id: str = ""
+    code_by_sacct: bool = False
+    derived_code: int | None = None
 
     @property
     def step_id(self) -> str:

@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tunnelkit.diagnosis.ended.case import make_case
+from tunnelkit.diagnosis.evidence.box import BoxView
 from tunnelkit.diagnosis.evidence.end import EndView
+from tunnelkit.diagnosis.verdict import Verdict
 from tunnelkit.model import Completed, JobState
 from tunnelkit.scheduler.sections import Section
 from tunnelkit.scheduler.slurm.inspect.accounting import (
@@ -75,6 +78,77 @@ def _diagnosed(name: str) -> list[tuple[str, str]]:
 )
 def test_the_accounting_alone(name: str, verdicts: list[tuple[str, str]]) -> None:
     assert _diagnosed(name) == verdicts
+
+
+def _rows(codes: str, step: str = "") -> str:
+    """Rows of a job that failed with these codes; of one that ended with 0 if a step did."""
+    state = "COMPLETED" if step else "FAILED"
+    head = RECORDED["exc"].split("\n")[0].replace("FAILED", state)
+    rows = [head.replace("1:0", "0:0" if step else codes)]
+    if step:
+        line = RECORDED["hidden"].split("\n")[2]
+        rows.append(line.replace("31.0", "29.0").replace("3:0", step))
+    return "\n".join(rows)
+
+
+def _judged(rows: str, log: str = "", record: str = "") -> Verdict:
+    gone = ("slurm_load_jobs error: Invalid job id specified", 1)
+    sections = {
+        "job": (record, 0) if record else gone,
+        "steps": (rows, 0),
+        "log-out": (f"/h/29.out\ntk-file {len(log)} 1795634664\n{log}", 0),
+    }
+    found = SlurmInspector().parse(_answer(sections), "29", "tk-1")
+    return judge(found, "29").verdicts[0]
+
+
+@pytest.mark.parametrize(
+    ("codes", "log", "code", "certainty", "words"),
+    [
+        ("127:0", "", "exit-unknown", "unknown", "127 or 255"),
+        ("126:0", "", "exit-unknown", "unknown", "126 or 254"),
+        ("127:0", "/s/slurm_script: line 3: tran: command not found", "not-found", "likely", ""),
+        ("0:0", "", "exit-unknown", "unknown", "0 or 128"),
+        ("11:0", "", "segfault", "likely", "11 or 139"),
+        ("11:0", "/s: line 3: 12 Segmentation fault      ./a", "segfault", "likely", "11 or 139"),
+        ("9:0", "", "exit-unknown", "unknown", "9 or 137"),
+        ("9:0", "/s/slurm_script: line 3: 12 Killed      ./a", "killed-unknown", "unknown", ""),
+        ("15:0", "", "exit-unknown", "unknown", "15 or 143"),
+        ("0:9", "", "killed-unknown", "unknown", "0:9"),
+    ],
+)
+def test_sacct_shows_codes_from_128_on_less_128(
+    codes: str, log: str, code: str, certainty: str, words: str
+) -> None:
+    """PRINT_EXITCODE in Slurm's src/sacct/print.c."""
+    found = _judged(_rows(codes), log)
+    assert (found.code, found.certainty.value) == (code, certainty)
+    assert any(words in one.text for one in found.because)
+    if code == "exit-unknown":
+        assert f"it ended with exit code {words}" in found.sentence
+
+
+def test_a_step_by_sacct_may_have_ended_with_128_more() -> None:
+    found = _judged(_rows("", "127:0"))
+    assert (found.code, found.certainty.value) == ("step-failed", "proven")
+    assert "step 0 (sh) ended with exit code 127 or 255" in found.sentence
+    assert "exit code 0 or 128" in _judged(_rows("", "0:0")).sentence
+
+
+def test_scontrols_codes_are_whole() -> None:
+    record = "JobId=29 JobState=FAILED ExitCode={}:0 DerivedExitCode={}:0 StartTime=1795634663"
+    found = _judged(_rows("127:0"), record=record.format(255, 0))
+    assert "ended with exit code 255," in found.sentence
+    assert _judged(_rows("127:0"), record=record.format(127, 0)).code == "not-found"
+    found = _judged(_rows("", "3:0"), record=record.format(0, 3).replace("FAILED", "COMPLETED"))
+    assert found.sentence.endswith("ended with exit code 3")
+
+
+def test_the_black_box_tells_which_code_it_was() -> None:
+    job = accounted_job({"steps": Section(_rows("127:0"), 0)}, "29")
+    for code, whole in ((255, "with exit code 255"), (3, "with exit code 127 or 255")):
+        case = make_case(job, EndView(), 0.0, BoxView(agent_code=code))
+        assert str(case.exit) == whole
 
 
 def test_a_requeued_job_has_two_runs() -> None:

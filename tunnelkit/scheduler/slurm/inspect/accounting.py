@@ -98,6 +98,7 @@ def job_of(row: Row, job_id: str) -> JobView:
         exit_code=row.step.exit_code,
         signal=row.step.signal,
         directory=row.directory,
+        code_by_sacct=True,
     )
 
 
@@ -127,6 +128,7 @@ def _row(job_id: str, step: str, fields: Sequence[str]) -> Row:
             # 0 is "not sampled".
             max_rss_bytes=(size_bytes(rss) or None) if rss[-1:].isalpha() else None,
             cpu_s=cpu_seconds(cpu) or None,
+            code_by_sacct=True,
         ),
         submit_s=_time(submit),
         limit_s=int(limit) * 60 if re.fullmatch(r"[0-9]{1,9}", limit) else None,

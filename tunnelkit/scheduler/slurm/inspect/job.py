@@ -107,6 +107,7 @@ def job_view(text: str) -> JobView | None:
         comment=value("Comment"),
         shape=_shape(found),
         raw_id=found["JobId"],
+        derived_code=_codes(value("DerivedExitCode"))[0],
     )
 
 
