@@ -110,7 +110,10 @@ def tasks_on(room: Room, shape: Shape) -> int:
         return 0
     if (shape.exclusive and room.shared) or (shape.all_memory and room.mem_shared):
         return 0
-    count = room.cpus // max(1, shape.cpus_per_task)
+    gpus = sum(one.count for one in shape.gpus_per_task)
+    count = room.cpus // max(1, shape.cpus_per_task, shape.cpus_per_gpu * gpus)
+    if shape.mem_per_gpu_bytes and gpus:
+        count = min(count, room.mem_bytes // (shape.mem_per_gpu_bytes * gpus))
     if shape.mem_per_cpu_bytes:
         count = min(count, room.mem_bytes // (shape.mem_per_cpu_bytes * shape.cpus_per_task))
     for one in shape.gpus_per_task:
@@ -122,10 +125,12 @@ def tasks_on(room: Room, shape: Shape) -> int:
 
 def needs(room: Room, shape: Shape) -> tuple[Lack, ...]:
     """Return what each node of the job needs, with what the room has of it."""
-    cpus = max(shape.node_cpus, shape.cpus_per_task)
+    gpus = sum(one.count for one in gpus_on_node(shape))
+    cpus = max(shape.node_cpus, shape.cpus_per_task, shape.cpus_per_gpu * gpus)
     if shape.nodes_most == 1:
         cpus = max(cpus, shape.tasks * shape.cpus_per_task)
     memory = shape.mem_per_node_bytes or (shape.mem_per_cpu_bytes or 0) * cpus
+    memory = memory or shape.mem_per_gpu_bytes * gpus
     found = [Lack("CPUs", cpus, room.cpus)]
     if memory:
         found.append(Lack("memory", memory, room.mem_bytes))

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tunnelkit.diagnosis.evidence.cluster import ClusterView
 from tunnelkit.diagnosis.evidence.job import JobView
-from tunnelkit.diagnosis.verdict import Verdict
+from tunnelkit.diagnosis.verdict import Certainty, Verdict
 from tunnelkit.diagnosis.waiting.by_reason import judge_by_word, judge_reason
 from tunnelkit.diagnosis.waiting.contended import busy, fragmented, seems_free, turn
 from tunnelkit.diagnosis.waiting.impossible import never, over_partition
@@ -44,15 +44,25 @@ def judge_waiting(job: JobView, cluster: ClusterView, now_s: float) -> tuple[Ver
     if now is not None and reason_of(job.reason).by_nodes:
         for rule in RULES:
             if (found := rule(now)) is not None:
-                return (found,)
+                return (_as_sure_as_read(found, job),)
     return (judge_by_word(job),)
+
+
+def _as_sure_as_read(found: Verdict, job: JobView) -> Verdict:
+    """Return the verdict; it proves nothing of a job whose request can't be added up."""
+    if not job.shape.unclear:
+        return found
+    sure = found.certainty is Certainty.PROVEN
+    certainty = Certainty.LIKELY if sure else found.certainty
+    return replace(found, certainty=certainty, sooner_min=None)
 
 
 def _even_then(definite: Verdict, now: Situation | None) -> tuple[Verdict, ...]:
     """Return that the job could not start either way, if that is so."""
     found = None if now is None else never(now)
-    if found is None or found.code == definite.code:
+    if now is None or found is None or found.code == definite.code:
         return ()
+    found = _as_sure_as_read(found, now.job)
     if definite.code == "not-looked":
         return (found,)
     return (replace(found, sentence=f"{found.sentence}, even after that"),)

@@ -69,8 +69,9 @@ def look(job: JobView, cluster: ClusterView, now_s: float) -> Situation | None:
 
 
 def _gap(job: JobView, cluster: ClusterView, found: Fit, ahead: Place, now_s: float) -> Gap | None:
-    # Without the plan of those in front nobody knows how long a node is free.
-    if not found.fits_now or not ahead.known or not is_planned(ahead.ahead):
+    # Without the plan of those in front nobody knows how long a node is free, nor on which nodes
+    # a job fits whose request is unclear.
+    if job.shape.unclear or not found.fits_now or not ahead.known or not is_planned(ahead.ahead):
         return None
     room = RoomFor(job.shape, free_room)
     return gap(

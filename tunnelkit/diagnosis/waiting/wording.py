@@ -89,6 +89,8 @@ def request(job: JobView) -> str:
         parts.append(amount(shape.mem_per_node_bytes, "memory"))
     elif shape.mem_per_cpu_bytes:
         parts.append(f"{amount(shape.mem_per_cpu_bytes, 'memory')} a CPU")
+    elif shape.mem_per_gpu_bytes:
+        parts.append(f"{amount(shape.mem_per_gpu_bytes, 'memory')} a GPU")
     text = f"{_nodes(shape)} with {joined(parts)} for {limit_words(job.time_limit_s)}"
     text += f" in {job.partition}" if job.partition else ""
     text += f", features {job.need.features}" if job.need.features else ""
@@ -98,6 +100,8 @@ def request(job: JobView) -> str:
 
 
 def _cpus(shape: Shape) -> str:
+    if shape.cpus_per_gpu:
+        return f"{amount(shape.cpus_per_gpu, 'CPUs')} a GPU"
     total = amount(shape.tasks * shape.cpus_per_task, "CPUs")
     return total if shape.nodes_most == 1 or shape.tasks == 1 else f"{total} in all"
 

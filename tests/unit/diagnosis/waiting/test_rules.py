@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.diagnosis.waiting.clusters import (
+    GB,
     NOW_S,
     ahead,
     behind,
@@ -228,6 +229,33 @@ def test_all_of_a_nodes_memory_where_memory_is_counted() -> None:
     shape = Shape(all_memory=True)
     assert _verdict(job(shape=shape), cluster(node("n1", idle=7, taken_gb=1))).code == "busy"
     assert _verdict(job(shape=shape), cluster(node("n1", idle=7))).code == "waiting-unknown"
+
+
+def test_requests_by_gpu_are_those_of_the_gpus_on_a_node() -> None:
+    around = replace(cluster(node("n1", cpus=64, idle=32, taken_gb=10)), queue=(ahead(),))
+    few = Shape(gpus_per_node=(GpuNeed(1),), cpus_per_gpu=32, mem_per_gpu_bytes=10 * GB)
+    found = _verdict(job("Priority", shape=few), around)
+    assert (found.code, found.certainty) == ("turn", Certainty.PROVEN)
+    assert found.sooner_min is not None
+    assert "1 GPU, 32 CPUs a GPU and 10 GB a GPU" in _lines(found, "asked")[0]
+    for more in (replace(few, cpus_per_gpu=64), replace(few, mem_per_gpu_bytes=60 * GB)):
+        found = _verdict(job("Priority", shape=more), around)
+        assert (found.code, found.sooner_min) == ("busy", None)
+    a_task = replace(few, gpus_per_node=(), gpus_per_task=(GpuNeed(2),), nodes_most=None, tasks=2)
+    codes = [
+        _verdict(job(shape=replace(a_task, cpus_per_gpu=cpus)), around).code for cpus in (32, 16, 8)
+    ]
+    assert codes == ["never", "busy", "turn"]
+
+
+def test_what_cant_be_added_up_proves_nothing_and_has_no_shorter_limit() -> None:
+    around = replace(cluster(node("n1", taken_gb=10)), queue=(ahead(),))
+    shape = Shape(gpus_per_node=(GpuNeed(1),), unclear=True)
+    found = _verdict(job("Priority", shape=shape), around)
+    assert (found.code, found.certainty, found.sooner_min) == ("turn", Certainty.LIKELY, None)
+    assert not any("--start-sooner" in one.command for one in found.next_steps)
+    full = replace(around, nodes=(node("n1", used=4),))
+    assert _verdict(job(shape=shape), full).certainty is Certainty.LIKELY
 
 
 def test_tasks_may_be_spread() -> None:

@@ -176,19 +176,20 @@ RECORD = (
 )
 
 
+WORDS = {
+    "nodes": "1",
+    "cpus": "1",
+    "tasks": "1",
+    "each": "1",
+    "per": "0",
+    "least": "1",
+    "memory": "MinMemoryNode=0",
+    "share": "OK",
+}
+
+
 def _shape(**changes: str) -> Shape:
-    words = {
-        "nodes": "1",
-        "cpus": "1",
-        "tasks": "1",
-        "each": "1",
-        "per": "0",
-        "least": "1",
-        "memory": "MinMemoryNode=0",
-        "share": "OK",
-        "gpus": "",
-    }
-    job = job_view(RECORD.format(**{**words, **changes}))
+    job = job_view(RECORD.format(**{**WORDS, "gpus": "", **changes}))
     assert job is not None
     return job.shape
 
@@ -205,6 +206,38 @@ def test_shapes_of_requests() -> None:
     assert not fixed.all_memory
     tasks = _shape(nodes="2", tasks="4", per="2", gpus="TresPerTask=gres/gpu:a100:1")
     assert (tasks.tasks_per_node, tasks.gpus_per_task) == (2, (GpuNeed(1, "a100"),))
+
+
+@pytest.mark.parametrize("name", ["gres:gpu", "gres/gpu"])
+def test_requests_by_gpu(name: str) -> None:
+    asked = f"CpusPerTres={name}:64 MemPerTres={name}:1024 TresPerNode=gres:gpu:2"
+    shape = _shape(gpus=asked, memory="MinMemoryTRES=0")
+    assert (shape.cpus_per_gpu, shape.mem_per_gpu_bytes) == (64, 1024 << 20)
+    assert not shape.all_memory and not shape.unclear
+    job = job_view(RECORD.format(**WORDS, gpus=asked))
+    assert job is not None and (job.need.cpus, job.need.mem_bytes) == (128, 2048 << 20)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "unclear"),
+    [
+        ("CpusPerTres=gres/gpu:4 TresPerTask=gres/gpu:1", False),
+        ("CpusPerTres=gres/gpu:a100:4 TresPerNode=gres/gpu:a100:1", False),
+        ("CpusPerTres=gres/gpu:4 TresPerJob=gres/gpu:2", False),
+        ("CpusPerTres=gres/gpu:a100:4 TresPerNode=gres/gpu:1", True),
+        ("CpusPerTres=gres/gpu:a100:4,gres/gpu:v100:8 TresPerNode=gres/gpu:1", True),
+        ("MemPerTres=gres/gpu:some TresPerNode=gres/gpu:1", True),
+        ("MemPerTres=gres/gpu:4 TresPerSocket=gres/gpu:1", True),
+        ("CpusPerTres=(null) TresPerNode=gres/gpu:1", False),
+    ],
+)
+def test_requests_by_gpu_that_cant_be_added_up(gpus: str, unclear: bool) -> None:
+    assert _shape(gpus=gpus).unclear is unclear
+
+
+def test_requests_by_gpu_of_gpus_that_may_be_spread() -> None:
+    gpus = "CpusPerTres=gres/gpu:4 TresPerJob=gres/gpu:2"
+    assert _shape(gpus=gpus, nodes="2", tasks="2").unclear
 
 
 #: With every key that scontrol 24.05 and 25.05 print, optional ones too, in their order.

@@ -163,6 +163,9 @@ def _need(found: dict[str, str]) -> NodeNeed:
             gpus = tuple(
                 GpuNeed(-(-one.count // share), one.kind) for one in gpus_of(found.get(key, ""))
             )
+    on_node = sum(one.count for one in gpus)
+    cpus = max(cpus, _per_gpu(found, "CpusPerTres")[0] * on_node)
+    memory = memory or (_per_gpu(found, "MemPerTres")[0] << 20) * on_node
     features = found.get("Features", "")
     return NodeNeed(cpus, memory or None, gpus, "" if features in _ABSENT else features)
 
@@ -173,22 +176,50 @@ def _shape(found: dict[str, str]) -> Shape:
     per_node = size_bytes(found.get("MinMemoryNode", ""))
     tasks = _number(found.get("NumTasks", "")) or 1
     cpus = _number(found.get("NumCPUs", "").partition("-")[0]) or 1
+    nodes_most = _number(most) if most else (1 if tasks == 1 and least == "1" else None)
+    gpu_cpus, gpu_mib = _per_gpu(found, "CpusPerTres"), _per_gpu(found, "MemPerTres")
+    by_gpu = gpu_cpus != (0, True) or gpu_mib != (0, True)
     return Shape(
         nodes_least=_number(least) or 1,
-        nodes_most=_number(most) if most else (1 if tasks == 1 and least == "1" else None),
+        nodes_most=nodes_most,
         tasks=tasks,
         cpus_per_task=_number(found.get("CPUs/Task", "")) or max(1, cpus // tasks),
         node_cpus=_number(found.get("MinCPUsNode", "")) or 1,
         tasks_per_node=_number(found.get("NtasksPerN:B:S:C", "").partition(":")[0]) or 0,
         mem_per_cpu_bytes=per_cpu or None,
         mem_per_node_bytes=per_node or None,
-        all_memory=not per_cpu and not per_node,
+        all_memory=not per_cpu and not per_node and gpu_mib == (0, True),
         # Exclusive jobs have NO; of those that share CPUs it says YES or USER.
         exclusive=found.get("OverSubscribe") == "NO",
         gpus_per_node=gpus_of(found.get("TresPerNode", "")),
         gpus_per_task=gpus_of(found.get("TresPerTask", "")),
         gpus_total=gpus_of(found.get("TresPerJob", "")),
+        cpus_per_gpu=gpu_cpus[0],
+        mem_per_gpu_bytes=gpu_mib[0] << 20,
+        unclear=not (gpu_cpus[1] and gpu_mib[1])
+        or (by_gpu and not _gpus_are_known(found, one_node=nodes_most == 1)),
     )
+
+
+def _per_gpu(found: dict[str, str], key: str) -> tuple[int, bool]:
+    """Return what is asked for by GPU, CPUs or MiB; 0 for nothing. False: it can't be read.
+
+    It can't where kinds of GPUs differ in it: `gres/gpu:a100:8,gres/gpu:v100:4`."""
+    text = found.get(key, "")
+    if text in _ABSENT:
+        return 0, True
+    asked = gpus_of(text)
+    if len(asked) != 1 or "," in text or not asked[0].count:
+        return 0, False
+    wanted = (*gpus_of(found.get("TresPerNode", "")), *gpus_of(found.get("TresPerTask", "")),
+              *gpus_of(found.get("TresPerJob", "")))  # fmt: skip
+    return asked[0].count, not asked[0].kind or all(one.kind == asked[0].kind for one in wanted)
+
+
+def _gpus_are_known(found: dict[str, str], *, one_node: bool) -> bool:
+    """Return True if the GPUs on each node, or of each task, are known."""
+    by_place = gpus_of(found.get("TresPerNode", "")) or gpus_of(found.get("TresPerTask", ""))
+    return bool(by_place or (one_node and gpus_of(found.get("TresPerJob", ""))))
 
 
 def _id(found: dict[str, str]) -> str:
