@@ -22,7 +22,7 @@ from tunnelkit.diagnosis.ended.time_limit import time_limit
 from tunnelkit.diagnosis.evidence.box import BoxView
 from tunnelkit.diagnosis.evidence.end import EndView
 from tunnelkit.diagnosis.evidence.job import JobView
-from tunnelkit.diagnosis.verdict import Certainty, Evidence, Verdict
+from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
 Rule = Callable[[Case], Verdict | None]
 
@@ -103,11 +103,20 @@ def judge_end(
     if case.log_alone and first.certainty is Certainty.PROVEN:
         first = replace(first, certainty=Certainty.LIKELY)
     first = replace(first, because=(*first.because, *earlier(box)))
-    first = _with_restarts(first, case)
+    first = _with_array(_with_restarts(first, case), end)
     hidden = hidden_step(case)
     if hidden is not None and hidden.code != first.code:
         return (first, hidden)
     return (first,)
+
+
+def _with_array(verdict: Verdict, end: EndView) -> Verdict:
+    """Add which element of an array this is about, and how the others ended."""
+    if not end.array:
+        return verdict
+    step = NextStep(f"element {end.element} alone, with its log", f"tk why {end.element}")
+    because = (Evidence(end.array, "sacct", "array"), *verdict.because)
+    return replace(verdict, because=because, next_steps=(step, *verdict.next_steps))
 
 
 def _with_restarts(verdict: Verdict, case: Case) -> Verdict:

@@ -51,7 +51,8 @@ class EndView:
     job: the accounting's row of the job's last run. earlier: its rows of the runs before, the
     oldest first. users: name by uid. own_uid: of the user who asks. boxes: of all its runs and
     nodes. quotas: of this user, where a message of his log names one or a full disk. missing: what
-    did not answer, and why.
+    did not answer, and why. array: where all of an array was asked for, how its elements ended;
+    element: the one that all else here is about.
     """
 
     steps: tuple[StepView, ...] = ()
@@ -64,3 +65,5 @@ class EndView:
     users: tuple[tuple[int, str], ...] = ()
     own_uid: int | None = None
     boxes: tuple[BoxView, ...] = ()
+    array: str = ""
+    element: str = ""

@@ -151,6 +151,61 @@ def test_the_black_box_tells_which_code_it_was() -> None:
         assert str(case.exit) == whole
 
 
+def _array(*states: str) -> str:
+    """Rows of an array, whose elements end one after another; each has a step."""
+    head, step = RECORDED["exc"].split("\n")[0], RECORDED["hidden"].split("\n")[2]
+    rows = []
+    for index, state in enumerate(states):
+        end, code = str(1795634700 + index), "0:0" if state == "COMPLETED" else f"{index + 1}:0"
+        row = head.replace("FAILED", state).replace("1:0", code).replace("1795634664", end)
+        rows.append(row.replace("29", f"60_{index}", 1))
+        row = step.replace("FAILED", state).replace("3:0", code).replace("1795634664", end)
+        rows.append(row.replace("31", f"60_{index}", 1))
+    return "\n".join(rows)
+
+
+@pytest.mark.parametrize(
+    ("states", "code", "text", "element"),
+    [
+        ("COMPLETED FAILED COMPLETED COMPLETED", "exit-unknown",
+         "1 of 4 elements failed, the first is 60_1", "60_1"),
+        ("COMPLETED CANCELLED FAILED FAILED", "exit-unknown",
+         "2 of 4 elements failed, the first is 60_2", "60_2"),
+        ("COMPLETED COMPLETED", "ok", "none of 2 elements failed; this is about 60_1", "60_1"),
+        ("FAILED RUNNING", "exit-unknown",
+         "1 of 2 elements failed, the first is 60_0; 1 of them not over yet", "60_0"),
+    ],
+)  # fmt: skip
+def test_of_an_array_the_element_that_failed_first_is_judged(
+    states: str, code: str, text: str, element: str
+) -> None:
+    rows, gone = _array(*states.split()), ("Invalid job id specified", 1)
+    log = ("/h/log\ntk-file 9 1795634664\nKeyError", 0)
+    sections = {"job": gone, "steps": (rows, 0), "log-out": log}
+    found = SlurmInspector().parse(_answer(sections), "60", "tk-1")
+    assert found.job is not None and found.end is not None
+    assert (found.job.job_id, found.end.logs) == (element, ())
+    assert [step.end_s for step in found.end.steps] == [found.job.end_s]
+    first = judge(found, "60").verdicts[0]
+    assert (first.code, first.because[0].text) == (code, text)
+    assert first.next_steps[0].command == f"tk why {element}"
+    # One that was asked for by name is judged by itself.
+    alone = "\n".join(row for row in rows.split("\n") if row.startswith(element))
+    found = SlurmInspector().parse(_answer({**sections, "steps": (alone, 0)}), element, "tk-1")
+    assert found.end is not None and (found.end.array, len(found.end.logs)) == ("", 1)
+
+
+def test_the_log_of_an_arrays_record_is_that_of_its_element() -> None:
+    record = "JobId=61 ArrayJobId=60 ArrayTaskId={} JobState=FAILED ExitCode=2:0"
+    log = ("/h/log\ntk-file 9 1795634664\nKeyError", 0)
+    for task, logs in ((1, 1), (0, 0)):
+        sections = {"job": (record.format(task), 0), "log-out": log}
+        sections["steps"] = (_array("COMPLETED", "FAILED"), 0)
+        found = SlurmInspector().parse(_answer(sections), "60", "tk-1")
+        assert found.job is not None and found.end is not None
+        assert (found.job.job_id, len(found.end.logs)) == ("60_1", logs)
+
+
 def test_a_requeued_job_has_two_runs() -> None:
     end = end_view({"steps": Section(RECORDED["requeue"], 0)}, None)
     assert end.job is not None and (end.job.state, end.job.exit_code) == ("FAILED", 3)

@@ -72,6 +72,46 @@ def last_run(rows: Sequence[Row]) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
     return now, tuple(sorted(same, key=lambda row: row.step.start_s or 0.0))
 
 
+@dataclass(frozen=True, slots=True)
+class ArrayEnd:
+    """The ends of an array's elements. element: the one to judge. text: how many failed."""
+
+    element: str
+    text: str
+
+
+def array_end(rows: Sequence[Row]) -> ArrayEnd | None:
+    """Return how an array ended whose elements these rows are of; None for rows of one job.
+
+    The element to judge is the one that failed first, else one that was cancelled, else the last.
+    """
+    runs: dict[str, StepView] = {}
+    for row in rows:
+        if "_" in row.job_id and not row.step.step:
+            before = runs.get(row.job_id, row.step)
+            newer = (row.step.start_s or 0.0) >= (before.start_s or 0.0)
+            runs[row.job_id] = row.step if newer else before
+    if len(runs) < 2:
+        return None
+    over = {name: run for name, run in runs.items() if _is_over(run)}
+    bad = {name: run for name, run in over.items() if not run.state.startswith("COMPLETED")}
+    failed = {name: run for name, run in bad.items() if not run.state.startswith("CANCELLED")}
+    if bad:
+        some, how = (failed, "failed") if failed else (bad, "were cancelled")
+        first = min(some, key=lambda name: some[name].end_s or float("inf"))
+        text = f"{len(some)} of {len(runs)} elements {how}, the first is {first}"
+    else:
+        first = max(over or runs, key=lambda name: runs[name].end_s or 0.0)
+        text = f"none of {len(runs)} elements failed; this is about {first}"
+    left = len(runs) - len(over)
+    return ArrayEnd(first, f"{text}; {left} of them not over yet" if left else text)
+
+
+def _is_over(run: StepView) -> bool:
+    words = run.state.split()
+    return bool(words) and state_of(words[0])[0] is JobState.ENDED
+
+
 def job_of(row: Row, job_id: str) -> JobView:
     """Return the job as its row in the accounting describes it."""
     words = row.step.state.split()

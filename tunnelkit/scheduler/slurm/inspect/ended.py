@@ -14,6 +14,9 @@ from tunnelkit.scheduler.sections import Section
 from tunnelkit.scheduler.slurm.inspect import submit_line
 from tunnelkit.scheduler.slurm.inspect.accounting import (
     FIELDS,
+    ArrayEnd,
+    Row,
+    array_end,
     job_of,
     last_run,
     rows_of,
@@ -100,12 +103,24 @@ _PROBLEMS = {
 }
 
 
-def end_view(sections: Mapping[str, Section], job: JobView | None) -> EndView:
-    """Return the job's end as the sections of SCRIPT describe it."""
+def array_of(sections: Mapping[str, Section], job_id: str) -> ArrayEnd | None:
+    """Return how an array ended; None if one job, or one element, was asked for."""
+    return array_end(_rows(sections, None)) if "_" not in job_id else None
+
+
+def end_view(
+    sections: Mapping[str, Section], job: JobView | None, array: ArrayEnd | None = None
+) -> EndView:
+    """Return the job's end as the sections of SCRIPT describe it.
+
+    job: as scontrol has it, whose logs were read. array: the one of whose elements one is judged.
+    """
     answer = sections.get("steps")
-    rows = rows_of(answer.text) if answer is not None else ()
+    rows = _rows(sections, array)
     last, earlier = last_run(rows)
-    logs = tuple(_logs(sections))
+    # A path that was found for the whole array is not that of one element.
+    own = array is None or (job is not None and job.job_id == array.element)
+    logs = tuple(_logs(sections)) if own else ()
     missing = []
     if not rows:
         why = answer.failure if answer is not None else "no answer"
@@ -113,7 +128,9 @@ def end_view(sections: Mapping[str, Section], job: JobView | None) -> EndView:
     for log in logs:
         if log.problem and not log.no_directory:
             missing.append(f"log {log.path}: {log.problem}")
-    if not logs:
+    if array is not None and not own:
+        missing.append(f"log: `tk why {array.element}` reads it")
+    elif not logs:
         missing.append("log: its path is not on record any more")
     own_uid, users = _users(sections.get("users"))
     return EndView(
@@ -126,13 +143,23 @@ def end_view(sections: Mapping[str, Section], job: JobView | None) -> EndView:
         quotas=quota_rows(sections),
         users=users,
         own_uid=own_uid,
+        array=array.text if array is not None else "",
+        element=array.element if array is not None else "",
     )
 
 
-def accounted_job(sections: Mapping[str, Section], job_id: str) -> JobView | None:
-    """Return the job as the accounting has it; None if it has no row of it."""
+def _rows(sections: Mapping[str, Section], array: ArrayEnd | None) -> tuple[Row, ...]:
+    """Return the rows; of an array those of the element that is judged."""
     answer = sections.get("steps")
-    last, _ = last_run(rows_of(answer.text) if answer is not None else ())
+    rows = rows_of(answer.text) if answer is not None else ()
+    return tuple(row for row in rows if array is None or row.job_id == array.element)
+
+
+def accounted_job(
+    sections: Mapping[str, Section], job_id: str, array: ArrayEnd | None = None
+) -> JobView | None:
+    """Return the job as the accounting has it; None if it has no row of it."""
+    last, _ = last_run(_rows(sections, array))
     row = next((one for one in last if not one.step.step), None)
     job = job_of(row, job_id) if row is not None else None
     # A row without an end is left over: the controller does not know the job.

@@ -139,19 +139,23 @@ class SlurmInspector(LoginPrograms):
                 hint="try again in a minute; `tk doctor` checks the login host",
                 transient=True,
             )
-        job = job_view(record.text) if record.code == 0 else None
-        if job is None:
+        job = known = job_view(record.text) if record.code == 0 else None
+        array = ended.array_of(sections, job_id)
+        if array is not None and (job is None or job.job_id != array.element):
+            job = ended.accounted_job(sections, array.element, array) or job
+        elif job is None:
             job = ended.accounted_job(sections, job_id)
         missing = []
         if job is None and "nvalid job id" not in record.text:
             missing.append(f"scontrol show job: {record.failure or 'its answer is no record'}")
         waits = job is not None and job.state is JobState.PENDING
         runs = job is not None and job.state is JobState.RUNNING
+        end = ended.end_view(sections, known, array)
         return Inspection(
             asked_s=float(now.text.strip() or 0) if now.text.strip().isdigit() else 0.0,
             job=job,
             cluster=waiting.cluster_view(sections, job) if job is not None and waits else None,
-            end=None if waits or runs else with_boxes(ended.end_view(sections, job), sections),
+            end=None if waits or runs else with_boxes(end, sections),
             missing=tuple(missing),
             storage=storage_of(sections) if runs else NO_STORAGE,
         )
