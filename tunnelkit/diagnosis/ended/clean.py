@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tunnelkit.diagnosis.ended.case import Case, black_box
 from tunnelkit.diagnosis.ended.exceptions import one_line
+from tunnelkit.diagnosis.ended.pbs import PBS_ENDS
 from tunnelkit.diagnosis.ended.words import clock, memory_option
+from tunnelkit.diagnosis.evidence.end import StepView
+from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.diagnosis.sizes import size
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
@@ -41,17 +46,14 @@ def well(case: Case) -> Verdict | None:
         return None
     if case.exit.code not in (0, None) or (case.exit.code is None and case.state != "COMPLETED"):
         return None
-    because, steps = [case.record()], []
-    peak = max((one.max_rss_bytes or 0 for one in case.end.steps), default=0)
-    limit, ran_s = job.need.mem_bytes, case.ran_s
+    because, steps, ran_s = [case.record()], [], case.ran_s
     long = ran_s is not None and ran_s >= _SHORT_S
-    if peak:
-        of = f" of {size(limit)}" if limit else ""
-        because.append(Evidence(f"memory: {size(peak)}{of} at its highest sample", "sacct", "peak"))
-    if long and peak and limit and peak < limit * _LITTLE:
-        steps.append(
-            NextStep("less memory may start sooner", f"tk up --mem {memory_option(peak * 1.5)}")
-        )
+    used = _memory(case, job)
+    if used is not None:
+        because.append(used.evidence())
+        if long and used.is_node and used.limit and used.peak < used.limit * _LITTLE:
+            option = memory_option(used.peak * 1.5)
+            steps.append(NextStep("less memory may start sooner", f"tk up --mem {option}"))
     if ran_s is not None and long and job.time_limit_s and ran_s < job.time_limit_s * _LITTLE:
         of = f"{clock(ran_s)} of {clock(job.time_limit_s)}"
         steps.append(NextStep(f"it took {of}: a shorter --time may start sooner"))
@@ -62,6 +64,52 @@ def well(case: Case) -> Verdict | None:
     unsure = any(one.state == "CANCELLED" for one in case.end.steps) and not case.text.strip()
     certainty = Certainty.LIKELY if unsure else Certainty.PROVEN
     return Verdict("ok", "ended well", certainty, tuple(because), next_steps=tuple(steps))
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """What was used of a limit. is_node: all of one node's, and the limit is a node's, too."""
+
+    peak: int
+    limit: int | None
+    is_node: bool
+    whose: str
+    source: str
+
+    def evidence(self) -> Evidence:
+        of = f" of {size(self.limit)}" if self.limit else ""
+        text = f"memory: {size(self.peak)}{of}{self.whose} at its highest sample"
+        return Evidence(text, self.source, "peak")
+
+
+def _memory(case: Case, job: JobView) -> _Memory | None:
+    """Return the highest sample of memory; None if there is none."""
+    steps = [one for one in case.end.steps if one.max_rss_bytes]
+    peak = max((one.max_rss_bytes or 0 for one in steps), default=0)
+    if not peak:
+        return None
+    if job.native_state in PBS_ENDS:
+        total = job.mem_total_bytes
+        return _Memory(peak, total, job.nodes_wanted == 1, "", "qstat: resources_used.mem")
+    if not _are_alone(case.end.steps):
+        return _Memory(peak, None, False, ", its largest task", "sacct")
+    # The script's own processes run beside its steps.
+    own = sum(one.max_rss_bytes or 0 for one in steps if one.step == "batch")
+    others = max((one.max_rss_bytes or 0 for one in steps if one.step != "batch"), default=0)
+    return _Memory(own + others, job.need.mem_bytes, True, "", "sacct")
+
+
+def _are_alone(steps: tuple[StepView, ...]) -> bool:
+    """Return True if each step is one task, and runs when no other does, but the script."""
+    if any(one.tasks != 1 for one in steps if one.step != "extern"):
+        return False
+    ends = float("-inf")
+    some = [one for one in steps if one.step not in ("batch", "extern")]
+    for one in sorted(some, key=lambda one: one.start_s or 0.0):
+        if len(some) > 1 and (one.start_s is None or one.end_s is None or one.start_s < ends):
+            return False
+        ends = one.end_s or ends
+    return True
 
 
 def not_on_record(case: Case) -> Verdict | None:

@@ -12,7 +12,8 @@ from tunnelkit.diagnosis.evidence.storage import QuotaView, RoomView
 class StepView:
     """One row of the accounting. step: "" for the job itself, else "batch", "extern", "0".
 
-    max_rss_bytes, cpu_s: as sampled, so they may be missing or too small. code_by_sacct: sacct
+    max_rss_bytes, cpu_s: as sampled, so they may be missing or too small; max_rss_bytes of its
+    largest task, or of all of a job of PBS. tasks: None if it is not known how many. code_by_sacct: sacct
     shows exit codes from 128 on less 128.
     """
 
@@ -26,6 +27,7 @@ class StepView:
     max_rss_bytes: int | None = None
     cpu_s: float | None = None
     code_by_sacct: bool = False
+    tasks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

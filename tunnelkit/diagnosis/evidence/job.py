@@ -64,7 +64,8 @@ class JobView:
     expression. exit_code, signal: of the job's script. directory: its working directory.
     stdout_path, stderr_path: its logs, on the cluster. raw_id: the number of an array's element
     by itself; "" if job_id is it. code_by_sacct: sacct shows exit codes from 128 on less 128.
-    derived_code: the highest exit code of its steps.
+    derived_code: the highest exit code of its steps. mem_total_bytes: asked for on all nodes
+    together, where the scheduler counts it so (PBS).
     """
 
     job_id: str
@@ -104,6 +105,7 @@ class JobView:
     raw_id: str = ""
     code_by_sacct: bool = False
     derived_code: int | None = None
+    mem_total_bytes: int | None = None
 
     @property
     def step_id(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -146,3 +148,24 @@ def test_marks_in_any_order_are_judged(log: str) -> None:
         JobView("1", JobState.ENDED, "F", exit_code=1), EndView((), (LogView("", log),))
     )
     assert found is None or found.code in CODES
+
+
+@pytest.mark.parametrize(("nodes", "advice"), [(1, True), (2, False)])
+def test_a_jobs_memory_is_compared_with_the_jobs_request(nodes: int, advice: bool) -> None:
+    """resources_used.mem is that of all chunks; a chunk's request is no limit of it."""
+    recorded = parse_full(as_text("qstat-finished-exit-3").text)[0]
+    changes = {
+        "exit_status": "0", "resources_used.mem": "4194304kb", "resource_list.mem": "32gb",
+        "resource_list.select": f"{nodes}:ncpus=1:mem={32 // nodes}gb",
+        "stime": "Sat Nov 21 08:05:00 2026", "mtime": "Sat Nov 21 08:25:00 2026",
+    }  # fmt: skip
+    later = ("history_timestamp", "obittime", "comp_time")
+    kept = {name: text for name, text in recorded.attributes.items() if name not in later}
+    attributes = {**kept, **changes}
+    record = replace(recorded, attributes=attributes)
+    [found] = judge_end(job_view(record), end_view({}, record), 1_795_248_500.0)
+    assert found.code == "ok"
+    peak = found.because[1]
+    assert peak.text == "memory: 4 GB of 32 GB at its highest sample"
+    assert peak.source == "qstat: resources_used.mem"
+    assert any("--mem" in one.command for one in found.next_steps) is advice

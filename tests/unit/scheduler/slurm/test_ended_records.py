@@ -28,9 +28,22 @@ from tunnelkit.scheduler.slurm.inspect.inspector import SlurmInspector
 from tunnelkit.session.why.diagnose import judge
 
 #: Recorded from `sacct -D -P` with slurmdbd 22.05.8: see data/README.md.
-RECORDED: dict[str, str] = json.loads(
+_DATA: dict[str, str] = json.loads(
     (Path(__file__).parents[1] / "data/sacct-22.05.json").read_text()
 )
+
+
+def _with_tasks(line: str) -> str:
+    """A row with the field that was not asked for when they were recorded."""
+    fields = line.split(SEPARATOR)
+    is_step = "." in fields[0]
+    return SEPARATOR.join([*fields[:8], "1" if is_step else "", *fields[8:]])
+
+
+RECORDED = {
+    name: "\n".join(_with_tasks(line) if line else line for line in rows.split("\n"))
+    for name, rows in _DATA.items()
+}
 DISABLED = Section("Slurm accounting storage is disabled", 1)
 
 
@@ -212,6 +225,12 @@ def test_a_requeued_job_has_two_runs() -> None:
     assert [one.state for one in end.earlier] == ["REQUEUED"]
     assert [step.step for step in end.steps] == ["batch"]
     assert end.steps[0].exit_code == 3
+
+
+def test_how_many_tasks_a_step_had() -> None:
+    rows = RECORDED["hidden"].replace(f"{SEPARATOR}1{SEPARATOR}", f"{SEPARATOR}32{SEPARATOR}")
+    job, *steps = rows_of(rows)
+    assert job.step.tasks is None and [row.step.tasks for row in steps] == [32, 32]
 
 
 def test_it_says_who_cancelled() -> None:

@@ -8,7 +8,7 @@ import re
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.errors import SchedulerError
 from tunnelkit.model import JobState
-from tunnelkit.scheduler.pbs.inspect.request import chunks_of, count_of, need_of
+from tunnelkit.scheduler.pbs.inspect.request import chunks_of, count_of, need_of, size_bytes
 from tunnelkit.scheduler.pbs.parse import JobRecord, nodes_of, seconds, unix_time
 from tunnelkit.scheduler.pbs.states import deleted_by, hold_reason, state_of
 
@@ -56,6 +56,7 @@ def job_view(record: JobRecord) -> JobView:
         command=record.get("executable"),
         stdout_path=_path(record.get("Output_Path")),
         stderr_path=_path(record.get("Error_Path")),
+        mem_total_bytes=size_bytes(record.get("Resource_List.mem")),
     )
 
 

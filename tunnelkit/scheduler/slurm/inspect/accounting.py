@@ -15,8 +15,8 @@ from tunnelkit.scheduler.slurm.states import state_of
 SEPARATOR = "\x1f"
 #: WorkDir stands last: SCRIPT of `ended` looks for it there.
 FIELDS = (
-    "JobID,JobName,State,ExitCode,Submit,Start,End,MaxRSS,TotalCPU,TimelimitRaw,AllocTRES,"
-    "NodeList,User,Partition,Account,QOS,WorkDir"
+    "JobID,JobName,State,ExitCode,Submit,Start,End,MaxRSS,NTasks,TotalCPU,TimelimitRaw,"
+    "AllocTRES,NodeList,User,Partition,Account,QOS,WorkDir"
 )
 _NUMBER_OF_FIELDS = FIELDS.count(",") + 1
 _MOST_ROWS = 2000
@@ -152,7 +152,7 @@ def cpu_seconds(text: str) -> float | None:
 
 
 def _row(job_id: str, step: str, fields: Sequence[str]) -> Row:
-    (_, name, state, codes, submit, start, end, rss, cpu, limit, tres,
+    (_, name, state, codes, submit, start, end, rss, tasks, cpu, limit, tres,
      nodes, user, partition, account, qos, directory) = (one.strip() for one in fields)  # fmt: skip
     code = re.fullmatch(r"([0-9]{1,6}):([0-9]{1,6})", codes)
     return Row(
@@ -169,6 +169,7 @@ def _row(job_id: str, step: str, fields: Sequence[str]) -> Row:
             max_rss_bytes=(size_bytes(rss) or None) if rss[-1:].isalpha() else None,
             cpu_s=cpu_seconds(cpu) or None,
             code_by_sacct=True,
+            tasks=int(tasks) if re.fullmatch(r"[0-9]{1,9}", tasks) else None,
         ),
         submit_s=_time(submit),
         limit_s=int(limit) * 60 if re.fullmatch(r"[0-9]{1,9}", limit) else None,
