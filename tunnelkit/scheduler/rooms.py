@@ -65,9 +65,11 @@ def parse_rooms(sections: Mapping[str, Section]) -> tuple[RoomView, ...]:
         if not rows:
             continue
         device, size, _, free, used, mounted_on = rows[0].groups()
-        inodes = int(rows[1][5]) / 100 if len(rows) > 1 and int(rows[1][2]) else None
+        counted = rows[1] if len(rows) > 1 and int(rows[1][2]) else None
+        inodes = int(counted[5]) / 100 if counted is not None else None
+        inodes_free = int(counted[4]) if counted is not None else None
         sizes = int(size) << 10, int(free) << 10, int(used) / 100
-        found.append(RoomView(path, mounted_on, *sizes, inodes, device))
+        found.append(RoomView(path, mounted_on, *sizes, inodes, device, inodes_free))
     return tuple(found)
 
 

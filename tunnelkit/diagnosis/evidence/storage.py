@@ -10,8 +10,8 @@ _FULL = 0.99
 
 @dataclass(frozen=True, slots=True)
 class RoomView:
-    """A file system as the login host sees it now, at `path`. used: 0 to 1. device: as df names
-    it: a disk, or `server:/export`."""
+    """A file system as the login host sees it now, at `path`. used: 0 to 1, as df rounds it up.
+    device: as df names it: a disk, or `server:/export`. inodes_free: None if it counts none."""
 
     path: str
     mounted_on: str
@@ -20,6 +20,7 @@ class RoomView:
     used: float
     inodes_used: float | None = None
     device: str = ""
+    inodes_free: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def _full_disks(look: Look) -> Iterator[Verdict]:
     for room in look.storage.rooms:
         if room.size_bytes and not room.free_bytes:
             yield _verdict(f"{room.mounted_on}, where its log goes, is full", seen_room(room))
-        elif (room.inodes_used or 0) >= 1:
+        elif room.inodes_free == 0:
             yield _verdict(f"{room.mounted_on}, where its log goes, has no inodes", seen_room(room))
 
 

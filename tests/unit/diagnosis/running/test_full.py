@@ -9,6 +9,8 @@ from tunnelkit.diagnosis.evidence.storage import Amount, QuotaView, RoomView, St
 from tunnelkit.diagnosis.evidence.window import PlaceView
 from tunnelkit.diagnosis.running.rules import judge_running
 from tunnelkit.diagnosis.verdict import Certainty, Verdict
+from tunnelkit.scheduler.rooms import parse_rooms
+from tunnelkit.scheduler.sections import Section
 
 GB = 1 << 30
 
@@ -51,3 +53,16 @@ def test_a_quota_by_the_node_and_by_the_login_host() -> None:
     none_left = RoomView("/home/me", "/home", 10 * GB, 0, 1.0, 0.1, "/dev/sdb")
     found = judged(storage=StorageView((none_left,)))
     assert "/home, where its log goes, is full" in found.sentence
+
+
+def test_a_share_of_inodes_that_df_rounds_up_is_not_all_of_them() -> None:
+    """GNU df prints 100% for 99.01 %."""
+    for free, code in ((990, "nothing"), (0, "storage-full")):
+        text = (
+            "tk-room /home/me\n/dev/sdb 1000 500 500 50% /home\n"
+            f"/dev/sdb 100000 {100_000 - free} {free} 100% /home\n"
+        )
+        found = judged(storage=StorageView(parse_rooms({"rooms": Section(text, 0)})))
+        assert found.code == code
+    assert found.certainty is Certainty.PROVEN
+    assert "/home, where its log goes, has no inodes" in found.sentence
