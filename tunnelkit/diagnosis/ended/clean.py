@@ -68,7 +68,7 @@ def well(case: Case) -> Verdict | None:
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """What was used of a limit. is_node: all of one node's, and the limit is a node's, too."""
+    """Memory used of a limit. is_node: all of one node's, and the limit is a node's, too."""
 
     peak: int
     limit: int | None

@@ -13,8 +13,8 @@ class StepView:
     """One row of the accounting. step: "" for the job itself, else "batch", "extern", "0".
 
     max_rss_bytes, cpu_s: as sampled, so they may be missing or too small; max_rss_bytes of its
-    largest task, or of all of a job of PBS. tasks: None if it is not known how many. code_by_sacct: sacct
-    shows exit codes from 128 on less 128.
+    largest task, or of all of a job of PBS. tasks: None if it is not known how many.
+    code_by_sacct: sacct shows exit codes from 128 on less 128.
     """
 
     step: str

@@ -32,8 +32,8 @@ class Shape:
     nodes_most: None for no limit. node_cpus: at least so many on each node. tasks_per_node: 0 if
     it is left open. mem_per_cpu_bytes: instead of memory a node. all_memory: it takes all of a
     node's, where memory is counted. exclusive: no other job may be on its nodes. gpus_per_task,
-    gpus_total: where GPUs are not asked for by node. cpus_per_gpu, mem_per_gpu_bytes: 0 if not asked
-    for. unclear: it asks for something by GPU, and how much that is on a node is not known.
+    gpus_total: where GPUs are not asked for by node. cpus_per_gpu, mem_per_gpu_bytes: 0 if not
+    asked for. unclear: it asks for something by GPU, and how much that is on a node is not known.
     """
 
     nodes_least: int = 1

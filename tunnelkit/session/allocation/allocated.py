@@ -149,7 +149,13 @@ class AllocatedJob(Allocated):
             return
         for node in self.nodes:
             address = AgentAddress(
-                setup.link, self._job.scheduler, setup.settings, None, setup.name, self.step_id, node
+                setup.link,
+                self._job.scheduler,
+                setup.settings,
+                None,
+                setup.name,
+                self.step_id,
+                node,
             )
             await setup.backend.leave(address)
 

@@ -301,9 +301,10 @@ class StandingProgram(TypedDict):
 class KeptJob(TypedDict):
     """A job that stays after its script failed, or while programs of it stand at an exception.
 
-    array: ID_INDEX of an array's element. cluster: its name, if it is known. until_s: when it is let go at the latest; limit_s: its
-    time limit; both as epoch seconds. idle_s: let go after so long without anybody. answered: the
-    number of the last request. comment: the job's, if nothing else is known of it.
+    array: ID_INDEX of an array's element. cluster: its name, if it is known. until_s: when it is
+    let go at the latest; limit_s: its time limit; both as epoch seconds. idle_s: let go after so
+    long without anybody. answered: the number of the last request. comment: the job's, if nothing
+    else is known of it.
     """
 
     job: str
