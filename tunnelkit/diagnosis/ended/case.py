@@ -210,7 +210,8 @@ def make_case(job: JobView | None, end: EndView, now_s: float, box: BoxView | No
 def _exit(job: JobView | None, box: BoxView | None) -> Exit:
     """Return how the job's script ended: by its record, or by the box where that tells more."""
     by_record, by_box = exit_of(job), _exit_by_box(box) if box is not None else Exit()
-    if job is None or (by_record.other is not None and by_box.code == by_record.other):
+    either = (by_record.code, by_record.other)
+    if job is None or (by_record.other is not None and by_box.code in either):
         return by_box
     return by_record
 

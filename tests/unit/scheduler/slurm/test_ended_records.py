@@ -159,7 +159,12 @@ def test_scontrols_codes_are_whole() -> None:
 
 def test_the_black_box_tells_which_code_it_was() -> None:
     job = accounted_job({"steps": Section(_rows("127:0"), 0)}, "29")
-    for code, whole in ((255, "with exit code 255"), (3, "with exit code 127 or 255")):
+    for code, whole in (
+        (255, "with exit code 255"),
+        (127, "with exit code 127"),
+        (3, "with exit code 127 or 255"),
+        (None, "with exit code 127 or 255"),
+    ):
         case = make_case(job, EndView(), 0.0, BoxView(agent_code=code))
         assert str(case.exit) == whole
 
