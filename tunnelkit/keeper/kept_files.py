@@ -39,8 +39,11 @@ class KeptFiles:
 
     def wish(self) -> Dict[str, object]:
         """Return what `tk keep` asks; {} if nothing, or nothing that can be read."""
+        return self._read(".wish")
+
+    def _read(self, end: str) -> Dict[str, object]:
         try:
-            with open(self._base + ".wish", "rb") as file:
+            with open(self._base + end, "rb") as file:
                 found = json.loads(file.read(_MOST_BYTES).decode("utf-8"))
         except (OSError, ValueError):
             return {}
@@ -62,6 +65,13 @@ class KeptFiles:
             except OSError:
                 return None
         return False
+
+    def remove_earlier(self, cluster: str) -> None:
+        """Remove the files of an earlier run of the same job, which was requeued.
+
+        Another cluster's job may have the same number: its files stay."""
+        if self._read(".json").get("cluster", cluster) == cluster:
+            self.remove()
 
     def remove(self) -> None:
         """Remove the job's files."""

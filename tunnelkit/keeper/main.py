@@ -48,7 +48,7 @@ def main(path: bytes, script: bytes, environ: bytes, settings: Settings) -> NoRe
         make(variables, settings.bin_dir) if is_pbs else SlurmJob(variables, settings.bin_dir)
     )
     if job.job_id:
-        KeptFiles(settings.directory, job.job_id).remove()  # of a run before, if it was requeued
+        KeptFiles(settings.directory, job.job_id).remove_earlier(job.cluster)
     programs = None
     if settings.stand_s:
         programs = watch_programs(job, given, settings)

@@ -39,6 +39,14 @@ def test_any_request_is_read(tmp_path_factory, data: bytes) -> None:
     assert isinstance(KeptFiles(str(where), "7").wish(), dict)
 
 
+def test_files_of_a_run_before_go_and_those_of_another_cluster_stay(tmp_path: Path) -> None:
+    files = KeptFiles(str(tmp_path), "12")
+    for state, stays in (({"cluster": "alpha"}, False), ({"cluster": "beta"}, True), ({}, False)):
+        files.write(state)
+        files.remove_earlier("alpha")
+        assert (tmp_path / "12.json").exists() is stays
+
+
 def test_places_of_an_array_are_taken_once(tmp_path: Path) -> None:
     files = KeptFiles(str(tmp_path), "7")
     assert [files.take_place("3", 2) for _ in range(3)] == [True, True, False]
