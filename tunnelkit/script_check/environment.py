@@ -6,6 +6,7 @@ loaded in it; nothing of the user's is run.
 
 import json
 import os
+import re
 import shlex
 from typing import Dict, Iterator, List, Tuple
 
@@ -15,6 +16,10 @@ from tunnelkit.script_check.bounded import output_of
 Step = Tuple[str, List[str]]
 LIMIT_S = 30
 _MOST_BYTES = 1 << 20
+#: A variable, perhaps with a plain text in its place: bash runs nothing for it in double quotes.
+_REFERENCE = re.compile(
+    r"\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*(?::?[-+](?:[\w./:=,+@%~ -]|\$[A-Za-z_]\w*)*)?\})", re.ASCII
+)
 # tk_say KIND NUMBER CODE TEXT: one answer. Both are tried, since a module may not be there for
 # shells that are no login shells.
 _HEAD = r"""
@@ -98,20 +103,34 @@ def _row(kind: str, number: str, code: str, text: str) -> Dict[str, object]:
 def _commands(steps: List[Step]) -> Iterator[str]:
     """Return the steps as bash commands. Each word is quoted: none can be more than a word."""
     for at, (kind, given) in enumerate(steps):
-        words = [expanded(word) for word in given]
-        quoted = [shlex.quote(word) for word in words]
+        quoted = [for_bash(word) for word in given]
         if kind == "cd":
             yield f"cd -- {quoted[0]} && tk_say cd {at} 0 '' || tk_say cd {at} 1 ''"
         elif kind == "export":
-            yield f"export {words[0]}={quoted[1]}"
+            yield f"export {given[0]}={quoted[1]}"
         elif kind == "module":
             yield f"tk_load {at} {' '.join(quoted)}"
         elif kind == "venv":
             yield f"tk_into {at} {quoted[0]}"
         elif kind == "conda":
-            yield f"tk_into {at} {shlex.quote(conda_place(words[0]))}"
+            yield f"tk_into {at} {shlex.quote(conda_place(expanded(given[0])))}"
         elif kind == "python":
             yield f'tk_python {at} {" ".join(quoted)} "$PWD"'
+
+
+def for_bash(word: str) -> str:
+    """Return the word for bash, which puts in the variables as they are then: a module or a step
+    before it may have set them. Nothing else in the word is for bash."""
+    word = os.path.expanduser(word)
+    parts, at = [], 0
+    for found in _REFERENCE.finditer(word):
+        parts += [_quoted(word[at : found.start()]), f'"{found.group()}"']
+        at = found.end()
+    return "".join([*parts, _quoted(word[at:])]) or "''"
+
+
+def _quoted(text: str) -> str:
+    return shlex.quote(text) if text else ""
 
 
 def expanded(word: str) -> str:

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from tunnelkit.simulate.shell_lines import SimpleCommand, is_plain, simple_commands
 
@@ -23,6 +24,7 @@ _WRAPPERS = frozenset(
 _CONTAINERS = re.compile(r"(?:apptainer|singularity|docker|podman|shifter|enroot|charliecloud)")
 #: Python's options with a value, and modules that run another file.
 _WITH_VALUE = frozenset("WXQ")
+_MAKERS = (["venv"], ["virtualenv"])
 _MODULE_VERBS = frozenset({"load", "add", "use", "purge", "swap", "switch", "unload", "rm", "del"})
 _MOST_STEPS = 100
 #: Set in a job, so that what follows `:-` does not count.
@@ -30,6 +32,8 @@ _SUBMIT_DIR = re.compile(
     r"\$(?:(?:SLURM_SUBMIT_DIR|PBS_O_WORKDIR)\b|"
     r"\{(?:SLURM_SUBMIT_DIR|PBS_O_WORKDIR)(?::?-[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\})"
 )
+#: Variables that only the job has; `$_` stands for output that only its shell will know.
+_OF_THE_JOB = re.compile(r"\$\{?(?:SLURM_|PBS_|TMPDIR\b|_(?!\w))")
 #: srun's options of pyxis and Slurm for an image: its files are not the login host's.
 _IMAGE = re.compile(r"--container(?:-image|-name)?(?:=.*)?", re.S)
 #: The steps, and variables of `export`, that hide others once they are not known: all those whose
@@ -106,6 +110,7 @@ class _Reader:
         self.unread = 0
         # Kind of step -> the line from which it is not known.
         self._hidden: dict[str, int] = {}
+        self._made: set[str] = set()
 
     def read(self, commands: Iterable[SimpleCommand]) -> None:
         """Read the commands in order."""
@@ -113,8 +118,9 @@ class _Reader:
             if not command.is_sure:
                 # What is set for a command alone has no effect on others.
                 command = replace(command, assigned=())
+            self._made.update(_made_environment(command))
             for step in _steps(command):
-                self._take(step, command.is_sure and _is_known(step))
+                self._take(step, command.is_sure and self._is_known(step))
             if command.is_sure:
                 for program in _programs(command):
                     if not self._leaves_out("program"):
@@ -130,6 +136,11 @@ class _Reader:
             if step.kind in ("venv", "conda"):
                 # Its interpreter is its own.
                 self._hidden.pop("python", None)
+
+    def _is_known(self, step: Step) -> bool:
+        # An environment that the script itself makes need not be there yet.
+        is_made = step.kind in ("venv", "conda") and os.path.normpath(step.words[0]) in self._made
+        return not is_made and _is_known(step)
 
     def _leaves_out(self, kind: str) -> bool:
         line = self._hidden.get(kind, 0)
@@ -154,14 +165,16 @@ def _interpreter_name(words: Sequence[str]) -> str:
 
 def _is_known(step: Step) -> bool:
     """Return True if the words that decide about the environment are known."""
-    if step.kind in ("python", "export"):
+    if step.kind == "python":
         return True
+    if step.kind == "export":
+        return _OF_THE_JOB.search(step.words[1]) is None
     return all(is_plain(_without_environ(word)) for word in step.words)
 
 
 def _without_environ(word: str) -> str:
     """Return the word without variables that the login host knows as well."""
-    return re.sub(r"\$(?:\{(HOME|USER)\}|(HOME|USER)\b)", "", word)
+    return re.sub(r"\$(?:\{(?:HOME|USER|PWD)\}|(?:HOME|USER|PWD)\b)", "", word)
 
 
 def _steps(command: SimpleCommand) -> Iterator[Step]:
@@ -191,6 +204,22 @@ def _steps(command: SimpleCommand) -> Iterator[Step]:
         yield Step("conda", ((plain or ["base"])[0],), line)
     else:
         yield from _python_steps(words, line)
+
+
+def _made_environment(command: SimpleCommand) -> Iterator[str]:
+    """Yield the place, or name, of an environment that the command makes."""
+    words = [os.path.basename(command.words[0]), *command.words[1:]]
+    names = [word for word in words[1:] if not word.startswith("-")]
+    if _PYTHON.fullmatch(words[0]) and words[1:2] == ["-m"] and names[:1] in _MAKERS:
+        names = names[1:]
+    elif words[0] == "uv" and names[:1] == ["venv"]:
+        names = names[1:] or [".venv"]
+    elif words[0] in ("conda", "mamba", "micromamba") and "create" in names[:2]:
+        options = ("-n", "--name", "-p", "--prefix")
+        names = [two for one, two in pairwise(words) if one in options]
+    elif words[0] != "virtualenv":
+        names = []
+    yield from map(os.path.normpath, names)
 
 
 def _module_steps(words: Sequence[str], line: int) -> Iterator[Step]:

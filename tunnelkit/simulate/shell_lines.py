@@ -27,6 +27,7 @@ _PREPARE = frozenset(
 )
 #: Output that only the shell will know; the innermost first.
 _UNKNOWN = re.compile(r"\$\(\((?:[^()]|\([^()]*\))*\)\)|[$<>]\([^()]*\)|`[^`]*`")
+_PWD = re.compile(r"\$\(\s*pwd\s*\)|`\s*pwd\s*`")
 _MOST_NESTED = 8
 _OPENS, _CLOSES = frozenset({"if", "case"}), frozenset({"fi", "esac"})
 _KEYWORDS = frozenset(
@@ -111,6 +112,7 @@ def _put(word: str, known: dict[str, str]) -> str:
 
 def _tokens(line: str) -> list[str] | None:
     """Return the words and operators; None for what is no whole command in this line."""
+    line = _PWD.sub("$PWD", line)
     for _ in range(_MOST_NESTED):
         line, found = _UNKNOWN.subn("$_", line)
         if not found:

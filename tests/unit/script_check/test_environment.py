@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import cast
@@ -124,3 +125,39 @@ def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert places.interpreter(["/nowhere/sh"])["is"] == "missing"
     (room, *_) = places.rooms([job, str(tmp_path)])
     assert 0 <= cast("float", room["used"]) <= 1
+
+
+def test_variables_are_those_of_the_steps_before(site: Path) -> None:
+    (site / "init" / "bash").write_text(TCL.replace("TK_TEST_LOADED=yes", f"PYTHONPATH={site}/lib"))
+    for name in ("lib/of_module.py", "here/own/of_project.py"):
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text("")
+    (site / "main.py").write_text("import of_module, of_project, gone")
+    steps: list[Step] = [
+        ("module", ["load", "gcc"]),
+        ("cd", ["~/here"]),
+        ("export", ["PYTHONPATH", "$PWD/own${PYTHONPATH:+:$PYTHONPATH}"]),
+        ("python", [sys.executable, "file", f"{site}/main.py"]),
+    ]
+    answer = environment.answers(steps, IMPORTS, login=False)
+    last = cast("list[dict[str, dict[str, list[dict[str, str]]]]]", answer["rows"])[-1]
+    assert [one["name"] for one in last["report"]["missing"]] == ["gone"]
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("$(touch x)", "`touch x`", "${A:-$(touch x)}", "${A:-`touch x`}", "';touch x;'"),
+        *('"; touch x; "', '$A"; touch x; "', "${A[$(touch x)]}", "${A:=x}", "$((1+1))", ""),
+        *("${!A}", "${A@P}", "a b\tc\n*", "\\", "${A:-'$(touch x)'}", "#", "~nobody-here/$"),
+    ],
+)
+def test_a_word_is_one_word_and_runs_nothing(site: Path, word: str) -> None:
+    text = f"printf '%s\\0' {environment.for_bash(word)}"
+    done = subprocess.run(
+        ["bash", "-uc", f"A='$(touch x)'; {text}"], cwd=site, capture_output=True, check=True
+    )
+    assert done.stdout.decode().count("\0") == 1
+    assert sorted(os.listdir(site)) == ["init"]
+    if "$A" not in word:
+        assert done.stdout.decode() == word + "\0"

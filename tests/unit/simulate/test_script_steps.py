@@ -119,6 +119,13 @@ def test_commands(text: str, found: list[tuple[str, ...]]) -> None:
         # One that is entered in any case has its own interpreter.
         ("type module && module load x\nconda activate t\npython a.py",
          [("conda", "t"), *PYTHON], 0),
+        # It is made where it is not there.
+        ("[ -d v ] || python3 -m venv v\nsource v/bin/activate\npython a.py", [], 3),
+        ("if [ ! -d v ]; then\n  virtualenv -p python3 ./v\nfi\n. v/bin/activate", [], 0),
+        ("uv venv\nsource .venv/bin/activate\npython a.py", [], 3),
+        ("conda create -y -n t python=3.12\nconda activate t\npython a.py", [], 3),
+        ("export PYTHONPATH=$(git rev-parse --show-toplevel)/lib\npython a.py", [], 2),
+        ("PYTHONPATH=$SLURM_TMPDIR/lib\nexport PYTHONPATH=${PBS_JOBDIR}/x\npython a.py", [], 3),
         ("module load $M\nmodule load y\nconda activate t", [("conda", "t")], 2),
         # Nothing is left out.
         ("python a.py\ncd $TMPDIR", PYTHON, 0),
