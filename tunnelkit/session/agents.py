@@ -156,6 +156,11 @@ class SessionAgents:
             self._minded = False
 
     @property
+    def is_up(self) -> bool:
+        """True while the first agent's link is attached."""
+        return self.client is not None and self.client.is_up
+
+    @property
     def is_lost(self) -> bool:
         """True once the first agent's connection has ended."""
         return self.client is not None and self.client.mux.ended is not None

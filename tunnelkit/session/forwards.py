@@ -82,8 +82,8 @@ class SessionForwards:
     node: Callable[[], str | None]
     by_link: Callable[[], bool]
     _entries: dict[int, _Entry] = field(default_factory=dict)
-    #: Those that `open_all` has not opened, as the agent ended meanwhile.
-    _unopened: list[LocalForward] = field(default_factory=list)
+    #: Those that are to be opened, and whether by the wire; they stay if the agent ends meanwhile.
+    _unopened: list[tuple[LocalForward, bool]] = field(default_factory=list)
 
     async def add(self, forward: LocalForward, *, wire: bool = False) -> ForwardAnswer:
         """Open a forward; return its route, and if a server answers behind it.
@@ -120,14 +120,14 @@ class SessionForwards:
 
         If the agent ends, the rest is left to `take`: there may be another node for them.
         """
-        self._unopened = list(wanted)
+        self._unopened = [(forward, False) for forward in wanted]
         with contextlib.suppress(AgentGone):
             while self._unopened:
-                forward = self._unopened[0]
+                forward, _ = self._unopened[0]
                 how = await self.add(forward)
                 state = "ready" if how["ready"] else "open, nobody listens there yet"
                 say(f"forward: {forward} by {how['route']}, {state}")
-                self._unopened.remove(forward)
+                del self._unopened[0]
 
     async def cancel(self, bind_port: int) -> None:
         """Close a forward. Raises UsageError if there is none on that port."""
@@ -150,7 +150,7 @@ class SessionForwards:
     async def take(self) -> tuple[tuple[LocalForward, bool], ...]:
         """Close all; return what `put_back` needs to open them again on another node."""
         unopened, self._unopened = self._unopened, []
-        unopened = [one for one in unopened if one.bind_port not in self._entries]
+        unopened = [one for one in unopened if one[0].bind_port not in self._entries]
         entries, self._entries = list(self._entries.values()), {}
         for entry in entries:
             # The node may be dead.
@@ -158,16 +158,24 @@ class SessionForwards:
                 async with asyncio.timeout(_LET_GO_S):
                     await self._close(entry)
         opened = [(one.forward, one.by_wire) for one in entries]
-        return (*opened, *((one, False) for one in unopened))
+        return (*opened, *unopened)
 
     async def put_back(self, wanted: tuple[tuple[LocalForward, bool], ...]) -> tuple[str, ...]:
-        """Open these again on their old ports; return a line for each that failed."""
-        lost = []
-        for forward, wire in wanted:
-            try:
-                await self.add(forward, wire=wire)
-            except TunnelkitError as error:
-                lost.append(f"forward {forward} is lost: {error.one_line()}")
+        """Open these again on their old ports; return a line for each that failed.
+
+        If the agent ends, the rest is left to `take`, as by `open_all`.
+        """
+        lost, self._unopened = [], list(wanted)
+        with contextlib.suppress(AgentGone):
+            while self._unopened:
+                forward, wire = self._unopened[0]
+                try:
+                    await self.add(forward, wire=wire)
+                except AgentGone:
+                    raise
+                except TunnelkitError as error:
+                    lost.append(f"forward {forward} is lost: {error.one_line()}")
+                del self._unopened[0]
         return tuple(lost)
 
     async def close(self) -> None:

@@ -212,7 +212,7 @@ class Session:
             await self.waiting.end()
             self._connection.gate.leave()
             self.settled.set()
-        if not self.agents.is_lost:  # else `run` knows what follows
+        if self.agents.is_up:  # else its return, or `run`, says what follows
             self.states.become(SessionState.READY)
 
     async def _get_agent(self) -> None:
@@ -253,7 +253,8 @@ class Session:
                 break
             try:
                 await self.comeback.go_on(self.cluster.job, fate, why)
-                self._become_ready()
+                if self.agents.is_up:
+                    self._become_ready()
                 again = job_words(self.cluster.job.job_id or "")
                 self._say(f"{again} runs again, on {self.cluster.node}")
             except TunnelkitError as error:

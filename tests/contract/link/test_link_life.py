@@ -216,7 +216,6 @@ async def test_who_doubts_a_link_of_long_patience_ends_it_if_it_is_dead(
     connect, cluster, monkeypatch
 ) -> None:
     """ssh itself, which waited for a push on a phone, would notice it two minutes later."""
-    monkeypatch.setattr(control_master, "_PROOF_S", 1.0)
     (cluster.home / "patient").write_text("login\n")
 
     async def prompter(question: str, echo: bool) -> None:
@@ -227,6 +226,7 @@ async def test_who_doubts_a_link_of_long_patience_ends_it_if_it_is_dead(
     assert (await link.run(["echo", "hi"])).text == "hi\n"
     lost = asyncio.create_task(link.wait_lost())
     await asyncio.sleep(0)
+    monkeypatch.setattr(control_master, "_PROOF_S", 1.0)
     cluster["login"].freeze()
     await asyncio.gather(link.doubt(), link.doubt())
     assert "login" in await asyncio.wait_for(lost, 5)

@@ -10,6 +10,7 @@ from tests.support.ports import free_port
 from tunnelkit.errors import ConnectionFailed
 from tunnelkit.link.base import Link
 from tunnelkit.model import LocalForward
+from tunnelkit.session.agent.client import AgentGone
 from tunnelkit.session.forwards import SessionForwards
 
 
@@ -71,3 +72,20 @@ async def test_asked_for_again_a_lost_one_is_opened_where_the_node_is_back() -> 
     assert [one["route"] for one in forwards.list()] == ["lost"]
     assert (await forwards.add(forward))["route"] == "chain"
     assert link.wanted == {forward}
+
+
+async def test_what_another_lost_node_did_not_get_waits_for_the_next_one() -> None:
+    class Gone:
+        async def call(self, method: str, **params: object) -> Any:
+            raise AgentGone("the agent on the node has ended")
+
+    link, agent = FlakyLink(), cast(Any, Gone())
+    forwards = SessionForwards(cast(Link, link), lambda: agent, lambda: "node1", lambda: True)
+    port = free_port()
+    wanted = (
+        (LocalForward(port, "localhost", port), False),  # the agent is asked where that leads
+        (LocalForward(free_port(), "localhost", 1), True),
+    )
+    assert await forwards.put_back(wanted) == (), "nothing is lost yet"
+    assert await forwards.take() == wanted
+    assert await forwards.take() == ()

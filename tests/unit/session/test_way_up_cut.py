@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.ports import free_port
 from tests.unit.session.backends.test_another_backend import PATIENCE_S, session
+from tunnelkit.errors import ConnectionFailed
+from tunnelkit.link.base import ByteStream
 from tunnelkit.model import LocalForward
 from tunnelkit.session.runtime.state import SessionState
 from tunnelkit.session.session import Session
@@ -82,3 +84,30 @@ async def test_a_job_that_ends_during_the_first_copy_ends_the_session(
         await session.run()
         assert session.states.state is SessionState.ENDED
         assert session.states.detail.startswith("job ")
+
+
+async def test_a_node_that_refuses_during_the_first_copy_is_no_ready_session(
+    session: Session, copy: FirstCopy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuses() -> ByteStream:
+        raise ConnectionFailed("the node refuses you", hint="ask for access")
+
+    async with asyncio.timeout(PATIENCE_S):
+        rising = asyncio.create_task(session.up())
+        await copy.agent_is_there.wait()
+        client = session.agents.client
+        assert client is not None
+        dial = client._dial
+        monkeypatch.setattr(client, "_dial", refuses)
+        client.drop_link("cut by the test")
+        while session.stuck is None:
+            await session.states.wait_change()
+        copy.over.set()
+        await rising
+        assert session.settled.is_set() and session.states.state is SessionState.RECONNECTING
+        with pytest.raises(ConnectionFailed, match="the node refuses you"):
+            await session.authenticate()
+        monkeypatch.setattr(client, "_dial", dial)
+        await session.authenticate()
+        assert session.states.state is SessionState.READY
+        await session.down()

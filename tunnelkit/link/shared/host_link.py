@@ -101,7 +101,8 @@ class HostLink(Link, Generic[C, S, F]):
 
     async def doubt(self) -> None:
         """See `base.Link.doubt`."""
-        await self._login.connection.prove()
+        hosts = [self._login, *self._nodes.values()]
+        await asyncio.gather(*(host.connection.prove() for host in hosts))
 
     async def wait_lost(self) -> str:
         """See `base.Link.wait_lost`."""

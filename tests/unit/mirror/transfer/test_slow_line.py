@@ -70,7 +70,7 @@ async def test_an_rsync_that_stands_still_is_ended(
 ) -> None:
     still = await _rsync(tmp_path, monkeypatch, "printf '1 1%%\\r'; exec sleep 60")
     begin = asyncio.get_running_loop().time()
-    with pytest.raises(ConnectionFailed, match="took over 2 s"):
+    with pytest.raises(ConnectionFailed, match=r"took over \d+ s"):
         await still.push(["a"], "/far", size_bytes=0)
     assert asyncio.get_running_loop().time() - begin < 30
 
