@@ -111,6 +111,8 @@ class _Reader:
         # Kind of step -> the line from which it is not known.
         self._hidden: dict[str, int] = {}
         self._made: set[str] = set()
+        # The line from which a subshell's environment is its own; 0: it is the script's.
+        self._apart = 0
 
     def read(self, commands: Iterable[SimpleCommand]) -> None:
         """Read the commands in order."""
@@ -119,8 +121,12 @@ class _Reader:
                 # What is set for a command alone has no effect on others.
                 command = replace(command, assigned=())
             self._made.update(_made_environment(command))
+            self._apart = self._apart if command.in_subshell else 0
             for step in _steps(command):
-                self._take(step, command.is_sure and self._is_known(step))
+                if command.in_subshell and step.kind != "python":
+                    self._apart = command.line
+                else:
+                    self._take(step, command.is_sure and self._is_known(step))
             if command.is_sure:
                 for program in _programs(command):
                     if not self._leaves_out("program"):
@@ -143,7 +149,7 @@ class _Reader:
         return not is_made and _is_known(step)
 
     def _leaves_out(self, kind: str) -> bool:
-        line = self._hidden.get(kind, 0)
+        line = self._apart or self._hidden.get(kind, 0)
         self.unread = self.unread or line
         return bool(line)
 

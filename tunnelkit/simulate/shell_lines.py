@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tunnelkit.scheduler.shell_text import shell_lines
 
 _MOST_LINES = 20_000
+_LONGEST_LINE = 64 * 1024
 _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.S)
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 _FUNCTION = re.compile(r"\s*(?:function\s+[\w:.-]+|[\w:.-]+\s*\(\s*\))\s*(?:\(\s*\))?\s*\{?\s*$")
@@ -17,13 +18,10 @@ _FUNCTION = re.compile(r"\s*(?:function\s+[\w:.-]+|[\w:.-]+\s*\(\s*\))\s*(?:\(\s
 _ENDS = frozenset({";", "&", "&&", "||", "|", "|&", "(", ")", ";;"})
 _REDIRECTS = frozenset({">", ">>", "<", "<<<", ">&", "<&", "&>", "&>>", ">|", "<<"})
 _OPERATOR = re.compile(r"\(\)|&>>|<<<|&>|&&|\|\||\|&|;;|>>|<<|>&|<&|>\||[();<>|&]")
-#: A script does not plan for their failure: what follows them after `&&` runs in any case.
-_PREPARE = frozenset(
-    re.split(
-        " ",
-        ". : cd conda date declare echo eval export hostname mamba micromamba mkdir ml module "
-        "printf pushd pwd readonly set shopt source true ulimit umask unset",
-    )
+#: They ask something: what follows them after `&&` may not run. After any other command it does, as
+#: the script plans for no failure.
+_TESTS = frozenset(
+    re.split(" ", "[ [[ test grep egrep fgrep pgrep which command type hash diff cmp false let")
 )
 #: Output that only the shell will know; the innermost first.
 _UNKNOWN = re.compile(r"\$\(\((?:[^()]|\([^()]*\))*\)\)|[$<>]\([^()]*\)|`[^`]*`")
@@ -39,12 +37,14 @@ _KEYWORDS = frozenset(
 class SimpleCommand:
     """One command. assigned: the variables set for it alone. line: from 1.
 
-    is_sure: it runs in any case: not only under a condition, nor in a function or a subshell."""
+    is_sure: it runs in any case: not only under a condition, nor in a function. in_subshell: what
+    it sets has no effect on what follows."""
 
     words: tuple[str, ...]
     line: int
     assigned: tuple[tuple[str, str], ...] = ()
     is_sure: bool = True
+    in_subshell: bool = False
 
 
 def simple_commands(text: str) -> Iterator[SimpleCommand]:
@@ -54,21 +54,23 @@ def simple_commands(text: str) -> Iterator[SimpleCommand]:
     holds anything else keeps its `$`."""
     known: dict[str, str] = {}
     depth = 0
-    goes_on = True
+    place = _Place(is_conditional=False)
     for number, line in shell_lines("\n".join(text.split("\n")[:_MOST_LINES])):
         tokens = _tokens(line)
         if tokens is None:
             continue
         if _FUNCTION.match(line) is not None:
             depth += 1
-        commands, goes_on = _split(tokens, goes_on)
-        for words, is_sure in commands:
+        place.nested = 0
+        for words, is_sure, in_subshell in _split(tokens, place):
             opened = words[0] in _OPENS
             if opened:
                 depth += 1
             if words[0] in _CLOSES or (words == ["}"] and depth):
                 depth -= 1
-            yield from _command(_bare(words), number, known, is_sure and not depth)
+            scope = dict(known) if in_subshell else known
+            for one in _command(_bare(words), number, scope, is_sure and not depth):
+                yield replace(one, in_subshell=in_subshell)
 
 
 def _bare(words: list[str]) -> list[str]:
@@ -112,6 +114,8 @@ def _put(word: str, known: dict[str, str]) -> str:
 
 def _tokens(line: str) -> list[str] | None:
     """Return the words and operators; None for what is no whole command in this line."""
+    if len(line) > _LONGEST_LINE:  # an archive in a string; shlex would take long
+        return None
     line = _PWD.sub("$PWD", line)
     for _ in range(_MOST_NESTED):
         line, found = _UNKNOWN.subn("$_", line)
@@ -133,13 +137,44 @@ def _operators(part: str) -> list[str]:
     return _OPERATOR.findall(part) if part and set(part) <= set("();<>|&") else [part]
 
 
-def _split(parts: list[str], is_sure: bool) -> tuple[list[tuple[list[str], bool]], bool]:
-    """Return simple commands without their redirections, and whether they run in any case.
+@dataclass(slots=True)
+class _Place:
+    """The place of a command in a row: whether it runs in any case."""
 
-    is_sure: of the first one; returned, too: of the first one in the next line, after `&&`."""
-    found: list[tuple[list[str], bool]] = []
+    #: After `||`, or after `&&` behind a test.
+    is_conditional: bool
+    #: After `|`.
+    is_piped: bool = False
+    nested: int = 0
+
+    @property
+    def is_sure(self) -> bool:
+        return not (self.is_conditional or self.is_piped)
+
+    def pass_end(self, end: str, words: list[str]) -> None:
+        """Go on behind an operator. words: of the command before it."""
+        self.nested = max(0, self.nested + (end == "(") - (end == ")"))
+        if end in ("(", ")"):
+            return
+        self.is_piped = end in ("|", "|&")
+        if end == "||":
+            self.is_conditional = True
+        elif end == "&&":
+            self.is_conditional |= _is_test(words)
+        elif not self.is_piped:
+            self.is_conditional = False
+
+
+def _is_test(words: list[str]) -> bool:
+    bare = [word for word in _bare(words) if not _ASSIGNED.fullmatch(word)]
+    return "!" in words[:2] or (bool(bare) and bare[0] in _TESTS)
+
+
+def _split(parts: list[str], place: _Place) -> list[tuple[list[str], bool, bool]]:
+    """Return simple commands without their redirections, whether they run in any case, and whether
+    in a subshell. place: of the first one; afterwards of the next line's."""
+    found: list[tuple[list[str], bool, bool]] = []
     words: list[str] = []
-    nested = 0
     skip = False
     for part in [*parts, *([";"] if parts and parts[-1] not in _ENDS else [])]:
         if skip:
@@ -150,22 +185,11 @@ def _split(parts: list[str], is_sure: bool) -> tuple[list[tuple[list[str], bool]
                 del words[-1]
         elif part in _ENDS:
             if words:
-                found.append((words, is_sure and not nested))
-            is_sure = _is_next_sure(part, words, is_sure)
-            nested = max(0, nested + (part == "(") - (part == ")"))
+                found.append((words, place.is_sure, bool(place.nested)))
+            place.pass_end(part, words)
             words = []
         elif part == "()":
-            is_sure = False
+            place.is_conditional = True
         else:
             words.append(part)
-    return found, is_sure
-
-
-def _is_next_sure(end: str, words: list[str], is_sure: bool) -> bool:
-    """Return True if what follows `end` runs in any case."""
-    if end == "||":
-        return False
-    if end != "&&":
-        return is_sure or end not in ("|", "|&", "(", ")")
-    bare = [word for word in _bare(words) if not _ASSIGNED.fullmatch(word)]
-    return is_sure and (not bare or bare[0] in _PREPARE)
+    return found

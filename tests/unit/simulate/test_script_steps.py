@@ -88,7 +88,18 @@ PYTHON = [("python", "python", "file", "a.py")]
         ("cd ${SLURM_SUBMIT_DIR-$HOME}/b\npython a.py", [("cd", "./b"), *PYTHON]),
         # After && behind what may well fail; not behind what prepares the rest.
         ("[ -f x ] && python a.py", []),
-        ("grep -q x y | z && python a.py", []),
+        ("z | grep -q x && python a.py", []),
+        ("! z && python a.py", []),
+        ("z || python a.py && python a.py", []),
+        ("z | tee x && python a.py", PYTHON),
+        ("rm -rf out && srun python a.py", PYTHON),
+        ("nvidia-smi && tar xf d.tar && cd b && python a.py", [("cd", "b"), *PYTHON]),
+        # A subshell runs what it holds, and sets nothing.
+        ("(python a.py) > log", PYTHON),
+        ("time ( python a.py )", PYTHON),
+        ("(cd x; make); python a.py", PYTHON),
+        ("(cd x; V=b); module load $V; python a.py", []),
+        ("V=a; (V=b; make)\npython $V.py", PYTHON),
         ("[ -f x ] &&\n  # why\n  python a.py\npython a.py", PYTHON),
         ("cd b && A=1 && mkdir -p c && python a.py", [("cd", "b"), *PYTHON]),
         ("module load x && conda activate t && python a.py",
@@ -113,7 +124,8 @@ def test_commands(text: str, found: list[tuple[str, ...]]) -> None:
         ("test y &&\n  conda activate x\nmodule load y\npython a.py",
          [("module", "load", "y")], 3),
         ("f() {\n  export PYTHONPATH=x\n}\npython a.py", [], 3),
-        ("(cd x; make); python a.py", [], 2),
+        ("(cd x; python a.py)\npython a.py", PYTHON, 2),
+        ("(. v/bin/activate; ./a.sh)\npython a.py", PYTHON, 2),
         ('cd "$(dirname "$(readlink -f "$0")")"\n./a.sh', [], 2),
         ("V=a\n[ -d b ] && V=b\nsource $V/bin/activate\npython a.py", [], 4),
         # One that is entered in any case has its own interpreter.
@@ -193,3 +205,10 @@ def test_quoted_words_arrive_whole(words: list[str]) -> None:
 )
 def test_directories_of_outputs(path: str, found: list[str]) -> None:
     assert output_directories([path], "my_name") == found
+
+
+def test_a_string_over_many_lines_is_not_taken_apart() -> None:
+    """An archive in a script: shlex takes a time that grows with the square of its size."""
+    rows = "\n".join(["x" * 76] * 1000)
+    assert [one.kind for one in needs(f"P='{rows}'\npython a.py").steps] == ["python"]
+    assert needs(f"python {'x' * 70_000}.py").steps == ()
