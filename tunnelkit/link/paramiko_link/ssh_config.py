@@ -210,8 +210,7 @@ def _host_config(destination: str, host: str, found: SSHConfigDict) -> HostConfi
     users = files("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")
     system = files("globalknownhostsfile", "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2")
     keys = found.get("identityfile") or [f"~/.ssh/{name}" for name in _DEFAULT_KEYS]
-    jump = found.get("proxyjump")
-    command = found.get("proxycommand")
+    command, jumps = _proxy(found)
     return HostConfig(
         name=destination,
         hostname=hostname,
@@ -225,9 +224,8 @@ def _host_config(destination: str, host: str, found: SSHConfigDict) -> HostConfi
         certificate_files=tuple(files("certificatefile", "none")),
         identities_only=found.get("identitiesonly", "no").lower() == "yes",
         identity_agent=_identity_agent(found.get("identityagent"), tokens),
-        # The one that stands first wins with ssh; paramiko's dict keeps that order.
-        proxy_command=command if command and not _first(found, "proxyjump") else None,
-        proxy_jump=tuple(jump.split(",")) if jump and jump.lower() != "none" else (),
+        proxy_command=command,
+        proxy_jump=jumps,
         preferred=tuple(found.get("preferredauthentications", "").replace(",", " ").split()),
         refused=_refused(found),
         wants_gssapi=found.get("gssapiauthentication", "no").lower() == "yes",
@@ -245,10 +243,14 @@ def _identity_agent(given: str | None, tokens: dict[str, str]) -> str | None:
     return str(Path(expand(given, tokens)).expanduser())
 
 
-def _first(found: SSHConfigDict, key: str) -> bool:
-    """True if ProxyJump came before ProxyCommand."""
-    order = [name for name in found if name in ("proxyjump", "proxycommand")]
-    return bool(order) and order[0] == key
+def _proxy(found: SSHConfigDict) -> tuple[str | None, tuple[str, ...]]:
+    """ProxyCommand and ProxyJump: with ssh the one that stands first wins, `none` included."""
+    # paramiko's dict keeps the order, and has None for `ProxyCommand none`.
+    first = next((key for key in found if key in ("proxycommand", "proxyjump")), None)
+    if first != "proxyjump":
+        return found.get("proxycommand") or None, ()
+    jump = found["proxyjump"]
+    return None, () if jump.lower() == "none" else tuple(jump.split(","))
 
 
 def _refused(found: SSHConfigDict) -> frozenset[str]:

@@ -23,6 +23,16 @@ def files(tmp_path: Path, text: str, name: str = "config") -> ConfigFiles:
     return ConfigFiles(path)
 
 
+needs_ssh = pytest.mark.skipif(shutil.which("ssh") is None, reason="held against a real ssh")
+
+
+def by_ssh(config: ConfigFiles, host: str) -> dict[str, str]:
+    """What ssh itself makes of it."""
+    argv = ["ssh", "-F", str(config.given), "-G", "--", host]
+    text = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    return dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
+
+
 def test_a_host(tmp_path: Path) -> None:
     config = files(
         tmp_path,
@@ -81,7 +91,8 @@ def test_the_way(tmp_path: Path) -> None:
         "Host node*\n  ProxyJump door,login\nHost door\n  ProxyJump gate\n"
         "Host ring\n  ProxyJump ring2\nHost ring2\n  ProxyJump ring\n"
         "Host none\n  ProxyJump none\n"
-        "Host command\n  ProxyCommand nc %h %p\n  ProxyJump login\n",
+        "Host command\n  ProxyCommand nc %h %p\n  ProxyJump login\n"
+        "Host direct\n  ProxyCommand none\nHost direct\n  ProxyJump login\n",
     )
 
     def names(login: str, *jumps: str) -> list[str]:
@@ -92,6 +103,8 @@ def test_the_way(tmp_path: Path) -> None:
     assert names("node1", "login") == ["login", "node1"]
     assert names("login", "door") == ["gate", "door", "login"]
     assert names("none") == ["none"]
+    assert names("command") == ["command"]
+    assert names("direct") == ["direct"]
     with pytest.raises(ConfigError, match="more than"):
         names("ring")
     assert config.lookup("command").proxy_command == "nc command 22"
@@ -132,7 +145,30 @@ _BLOCK = st.tuples(
 )
 
 
-@pytest.mark.skipif(shutil.which("ssh") is None, reason="held against a real ssh")
+@needs_ssh
+@pytest.mark.parametrize("header", ["Host gpu1", "Match originalhost gpu*"])
+@pytest.mark.parametrize("command", ["none", "None", "nc -X 5 %h %p"])
+@pytest.mark.parametrize("jump", ["bastion", "gate,bastion"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_first_of_proxy_command_and_proxy_jump_wins(
+    tmp_path: Path, header: str, command: str, jump: str, order: int
+) -> None:
+    first, last = [f"ProxyCommand {command}", f"ProxyJump {jump}"][::order]
+    for text in (
+        f"{header}\n  {first}\nHost *\n  {last}\n",
+        f"Host *\n  {first}\n{header}\n  {last}\n",
+        f"{header}\n  {first}\n  {last}\n",
+    ):
+        config = files(tmp_path, text)
+        said = by_ssh(config, "gpu1")
+        ours = config.lookup("gpu1")
+        assert ",".join(ours.proxy_jump) == said.get("proxyjump", ""), text
+        # ssh puts the tokens in later.
+        theirs = said.get("proxycommand", "").replace("%h", "gpu1").replace("%p", "22")
+        assert (ours.proxy_command or "") == theirs, text
+
+
+@needs_ssh
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
