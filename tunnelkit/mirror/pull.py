@@ -27,17 +27,26 @@ from tunnelkit.mirror.tree.ignore import REPLACED_DIR
 from tunnelkit.mirror.tree.paths import parents
 from tunnelkit.remote_script import RemoteHost
 
+# find fails for what it can't read, and for a file that vanishes while it looks: a job's temporary
+# file is no failure. The text tells which: -ignore_readdir_race is not in every find.
 _LIST = rf"""
 cd -- "$1" || exit 91
 root=$(pwd -P); shift
+exec 3>&1
 for path do
   dir=.; case $path in */*) dir=${{path%/*}} ;; esac
   real=$(cd -- "./$dir" 2>/dev/null && pwd -P) || {{ printf 'gone %s\0' "$path"; continue; }}
   case $real/ in "${{root%/}}"/*) ;; *) printf 'outside %s\0' "$path"; continue ;; esac
   [ -e "./$path" ] || [ -L "./$path" ] || {{ printf 'gone %s\0' "$path"; continue; }}
-  find "./$path" \( -name {REPLACED_DIR} -o -name {OWNER_FILE} \) -prune \
-    -o \( -type f -o -type l \) -printf '%s %p\0'
+  said=$(find "./$path" \( -name {REPLACED_DIR} -o -name {OWNER_FILE} \) -prune \
+    -o -type d ! \( -readable -executable \) -exec test -e {{}} \; -printf 'unread %p\0' -prune \
+    -o \( -type f -o -type l \) -printf '%s %p\0' 2>&1 >&3) && continue
+  [ "$(find . -prune -printf x 2>/dev/null | head -c 1)" ] ||
+    {{ printf 'find %s\0' "$said"; break; }}
+  printf '%s\n' "$said" | grep -v ': No such file or directory$' >/dev/null || continue
+  printf 'unread ./%s\0' "$path"
 done
+exit 0
 """
 _LIST_TIMEOUT_S = 300.0
 _STALL_S = 60
@@ -54,7 +63,8 @@ class PullReport:
     pulled: files that were fetched. kept: local files that are the same or newer.
     refused: not fetched, and not on the laptop: devices, or symlinks that lead out.
     owned: left out since the mirror or git owns them. mirrored: those of `pulled` that no ignore
-    rule names: the mirror owns them from now on.
+    rule names: the mirror owns them from now on. unread: what could not be listed there, so that
+    not all below it was fetched.
     """
 
     pulled: tuple[str, ...] = ()
@@ -63,6 +73,7 @@ class PullReport:
     owned: tuple[str, ...] = ()
     mirrored: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     duration_s: float = 0.0
 
 
@@ -79,6 +90,14 @@ class Sides:
     real_root: str
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The remote files and symlinks, as {path: bytes}, and the paths that could not be listed."""
+
+    sizes: dict[str, int]
+    unread: list[str]
+
+
 def wanted_path(sides: Sides, path: str) -> str:
     """Return a user's path relative to the root.
 
@@ -91,13 +110,13 @@ def wanted_path(sides: Sides, path: str) -> str:
     return relative_to(sides.local_root, path)
 
 
-async def listing(sides: Sides, wanted: Sequence[str]) -> dict[str, int]:
-    """Return {path: bytes} of the remote files and symlinks; no symlink is followed.
+async def listing(sides: Sides, wanted: Sequence[str]) -> Listing:
+    """Return the remote files and symlinks at and below these paths; no symlink is followed.
 
     Raises MirrorError for paths that don't exist or lie outside of the remote root."""
     host = sides.remote.destination()
     asked = frozenset(wanted)
-    found: dict[str, int] = {}
+    found = Listing({}, [])
 
     def take(item: bytes) -> None:
         word, _, name = os.fsdecode(item).partition(" ")
@@ -112,9 +131,19 @@ async def listing(sides: Sides, wanted: Sequence[str]) -> dict[str, int]:
                 cause="a symlink on the cluster",
                 hint="copy it into the project's directory there first",
             )
+        if word == "find":
+            raise MirrorError(
+                f"can't list files in {sides.real_root} on {host}",
+                cause=name_paths([name]),
+                hint="install GNU find (findutils) there: its -printf is needed",
+            )
+        if word == "unread":
+            is_root = name == "./." and "" in asked
+            found.unread.append("." if is_root else admitted(name, asked, host))
+            return
         if not (word.isascii() and word.isdigit() and len(word) < _SIZE_DIGITS):
             raise hostile(host, "its list of files can't be read")
-        found[admitted(name, asked, host)] = int(word)
+        found.sizes[admitted(name, asked, host)] = int(word)
 
     await stream_items(
         sides.remote,
@@ -140,8 +169,8 @@ async def pull(
     call continues a transfer that broke off."""
     begin = time.monotonic()
     found = await listing(sides, wanted)
-    ours = {path for path in found if owned(path) or _is_git(path, wanted)}
-    sizes = {path: size for path, size in found.items() if path not in ours}
+    ours = {path for path in found.sizes if owned(path) or _is_git(path, wanted)}
+    sizes = {path: size for path, size in found.sizes.items() if path not in ours}
     await asyncio.to_thread(_check_parents, sides.local_root, sizes)
     came: list[str] = []
     if sizes:
@@ -155,6 +184,7 @@ async def pull(
         kept=tuple(path for path in others if path in kept),
         refused=tuple(path for path in others if path not in kept),
         owned=tuple(sorted(ours)),
+        unread=tuple(sorted(set(found.unread))),
         duration_s=time.monotonic() - begin,
     )
 
@@ -206,7 +236,7 @@ async def take_theirs(sides: Sides, paths: Collection[str]) -> str:
     rule = FetchRule(backup_dir=kept, safe_links=True, stall_s=_STALL_S)
     try:
         result = await sides.rsync.fetch(
-            paths, sides.real_root, rule=rule, size_bytes=sum(found.values())
+            paths, sides.real_root, rule=rule, size_bytes=sum(found.sizes.values())
         )
     finally:
         await asyncio.to_thread(tidy, kept)

@@ -226,6 +226,7 @@ class MirrorSet:
                 (*total.owned, *_all_below(mirror, one.owned)),
                 (*total.mirrored, *_all_below(mirror, one.mirrored)),
                 (*total.refused, *_all_below(mirror, one.refused)),
+                (*total.unread, *_all_below(mirror, one.unread)),
             )
         return replace(total, duration_s=time.monotonic() - begin)
 

@@ -63,5 +63,6 @@ async def pull(mirrors: MirrorSet, request: Pull, connection: ControlConnection)
         "owned": list(report.owned),
         "mirrored": list(report.mirrored),
         "refused": list(report.refused),
+        "unread": list(report.unread),
         "duration_s": report.duration_s,
     }

@@ -93,6 +93,7 @@ class PullAnswer(TypedDict):
     owned: list[str]
     mirrored: list[str]
     refused: list[str]
+    unread: list[str]
     duration_s: float
 
 

@@ -29,12 +29,14 @@ def pull(
     tk pull results/best.ckpt train.log  these two
 
     Files that you mirror are left as they are, and so is a local file that is newer.
-    Called again after a broken connection, it goes on where it was.
+    Called again after a broken connection, it goes on where it was. What can't be read there is
+    named, and the exit code is 9; the rest comes.
     """
     from tunnelkit.cli.terminal.context import find_session, run
 
     answer = run(_pull(find_session(), absolute(paths), quiet=as_json))
     report(answer, show_report, as_json=as_json)
+    check_complete(answer)
 
 
 async def _pull(session_paths: SessionPaths, paths: list[str], *, quiet: bool) -> PullAnswer:
@@ -83,6 +85,18 @@ def show_report(answer: PullAnswer) -> None:
     _list("not brought: no file there, or a symlink that leads out", answer["refused"])
     _list("mirrored from here: left as they are (`tk sync --theirs` for edits)", answer["owned"])
     _list("mirrored from now on, since no ignore rule names them", answer["mirrored"])
+
+
+def check_complete(answer: PullAnswer) -> None:
+    """Raise MirrorError if something could not be read there."""
+    from tunnelkit.errors import MirrorError
+    from tunnelkit.mirror.api import name_paths
+
+    if answer["unread"]:
+        raise MirrorError(
+            f"not all came: the cluster's login can't read {name_paths(answer['unread'])}",
+            hint="`tk run ls -la` shows who may; make it readable there, then pull again",
+        )
 
 
 def _list(what: str, paths: list[str]) -> None:
