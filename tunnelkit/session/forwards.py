@@ -82,7 +82,7 @@ class SessionForwards:
     node: Callable[[], str | None]
     by_link: Callable[[], bool]
     _entries: dict[int, _Entry] = field(default_factory=dict)
-    #: Those that `open_all` or `put_back` will open, and whether by the wire; they stay if the agent ends.
+    #: What `open_all` or `put_back` will open, and whether by the wire; it stays if the agent ends.
     _unopened: list[tuple[LocalForward, bool]] = field(default_factory=list)
 
     async def add(self, forward: LocalForward, *, wire: bool = False) -> ForwardAnswer:
