@@ -171,7 +171,8 @@ def unexplained(case: Case) -> Verdict | None:
         because.append(Evidence(hint, "sysexits, timeout(1)", "maybe"))
     alone = _by_sacct_alone(case, signal)
     if signal == KILL and not alone:
-        who = "was killed" if case.exit.signal == KILL else "failed: a process of it was killed"
+        itself = case.exit.signal == KILL and case.exit.other is None
+        who = "was killed" if itself else "failed: a process of it was killed"
         return Verdict(
             "killed-unknown",
             f"{who} (KILL); who or what sent it is not on record",
@@ -217,11 +218,13 @@ def _signal(case: Case) -> tuple[int | None, list[Evidence], Certainty]:
         return first.signal, [_ended(first, case), case.record()], Certainty.PROVEN
     line, signal = _line(case)
     because = [Evidence(line[:200], "log")] if line else []
-    own = case.exit.signal
-    if own:
-        sure = not case.exit.by_shell or (signal == own and case.exit.other is None)
+    own, whole = case.exit.signal, case.exit.other is None
+    steps = (one for one in case.failed_steps if one.signal and own in (None, one.signal))
+    step = next(steps, None)
+    # A code that may be another one says less than the step that ended by the signal.
+    if own and (whole or step is None):
+        sure = not case.exit.by_shell or (signal == own and whole)
         return own, [*because, case.record()], Certainty.PROVEN if sure else Certainty.LIKELY
-    step = next((one for one in case.failed_steps if one.signal), None)
     if step is not None and step.signal:
         seen = Evidence(step.text, "sacct" if step.proven else "log")
         return step.signal, [*because, seen, case.record()], Certainty.PROVEN

@@ -148,6 +148,24 @@ def test_a_step_by_sacct_may_have_ended_with_128_more() -> None:
     assert "exit code 0 or 128" in _judged(_rows("", "0:0")).sentence
 
 
+@pytest.mark.parametrize(
+    ("codes", "step", "code", "certainty", "words"),
+    [
+        ("11:0", "0:11", "segfault", "proven", "crashed: segmentation fault"),
+        ("9:0", "0:9", "killed-unknown", "unknown", "failed: a process of it was killed (KILL)"),
+        ("11:0", "0:6", "segfault", "likely", "crashed: segmentation fault"),
+    ],
+)
+def test_the_signal_of_a_step_says_more_than_a_code_that_may_be_another(
+    codes: str, step: str, code: str, certainty: str, words: str
+) -> None:
+    found = _judged(f"{_rows(codes)}\n" + _rows("", step).partition("\n")[2])
+    assert (found.code, found.certainty.value) == (code, certainty)
+    assert words in found.sentence
+    by_step = f"step 0 (sh) ended with {'SEGV' if step == '0:11' else 'KILL'}"
+    assert (by_step in [one.text for one in found.because]) is (step != "0:6")
+
+
 def test_scontrols_codes_are_whole() -> None:
     record = "JobId=29 JobState=FAILED ExitCode={}:0 DerivedExitCode={}:0 StartTime=1795634663"
     found = _judged(_rows("127:0"), record=record.format(255, 0))
