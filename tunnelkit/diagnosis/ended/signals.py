@@ -66,6 +66,10 @@ _SHAPES = (
     re.compile(rf"^(?P<how>{_NAMES})(?P<rest>)(?: \(core dumped\))?$"),
     re.compile(rf"^srun: error: (?P<rest>\S+: tasks? \S+): (?P<how>{_NAMES})"),
 )
+#: Python, UCX, Open MPI, Fortran; srun and MPICH of a task.
+_SEGV_SAID = re.compile(
+    r"segmentation fault|SIGSEGV|signal:? 11\b|exit (?:code|status):? 139\b", re.IGNORECASE
+)
 _MPIRUN = re.compile(
     r"noticed that process rank (?P<rank>\d{1,6}) with PID \d+ on node (?P<node>\S+) exited on "
     r"signal (?P<signal>\d{1,2})"
@@ -80,6 +84,10 @@ def crashed(case: Case) -> Verdict | None:
         return None
     code, sentence, steps = entry
     found = case.failure
+    # The log of a program that crashed says so; another one gave itself the smaller code.
+    silent = case.text.strip() and not _SEGV_SAID.search(case.text)
+    if silent and _by_sacct_alone(case, signal):
+        return None
     if found is not None and found.type.startswith(FATAL):
         place = found.place
         because.insert(0, Evidence(f"{FATAL}: {found.message}", "faulthandler, in the log"))

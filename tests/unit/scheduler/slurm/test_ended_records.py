@@ -124,6 +124,8 @@ def _judged(rows: str, log: str = "", record: str = "") -> Verdict:
         ("0:0", "", "exit-unknown", "unknown", "0 or 128"),
         ("11:0", "", "segfault", "likely", "11 or 139"),
         ("11:0", "/s: line 3: 12 Segmentation fault      ./a", "segfault", "likely", "11 or 139"),
+        ("11:0", "mycode: error 11: no input", "exit-unknown", "unknown", "11 or 139"),
+        ("11:0", "Caught signal 11 (invalid address)\nbye", "segfault", "likely", "11 or 139"),
         ("9:0", "", "exit-unknown", "unknown", "9 or 137"),
         ("9:0", "/s/slurm_script: line 3: 12 Killed      ./a", "killed-unknown", "unknown", ""),
         ("15:0", "", "exit-unknown", "unknown", "15 or 143"),
@@ -139,6 +141,7 @@ def test_sacct_shows_codes_from_128_on_less_128(
     assert any(words in one.text for one in found.because)
     if code == "exit-unknown":
         assert f"it ended with exit code {words}" in found.sentence
+        assert not log or f"its log's last line: {log}" in [one.text for one in found.because]
 
 
 def test_a_step_by_sacct_may_have_ended_with_128_more() -> None:
