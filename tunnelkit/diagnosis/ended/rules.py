@@ -116,7 +116,14 @@ def _with_array(verdict: Verdict, end: EndView) -> Verdict:
         return verdict
     step = NextStep(f"element {end.element} alone, with its log", f"tk why {end.element}")
     because = (Evidence(end.array, "sacct", "array"), *verdict.because)
-    return replace(verdict, because=because, next_steps=(step, *verdict.next_steps))
+    # One that was not counted may have failed.
+    unsure = verdict.code == "ok" and not end.array_whole
+    return replace(
+        verdict,
+        certainty=Certainty.LIKELY if unsure else verdict.certainty,
+        because=because,
+        next_steps=(step, *verdict.next_steps),
+    )
 
 
 def _with_restarts(verdict: Verdict, case: Case) -> Verdict:

@@ -54,7 +54,7 @@ class EndView:
     oldest first. users: name by uid. own_uid: of the user who asks. boxes: of all its runs and
     nodes. quotas: of this user, where a message of his log names one or a full disk. missing: what
     did not answer, and why. array: where all of an array was asked for, how its elements ended;
-    element: the one that all else here is about.
+    element: the one that all else here is about; array_whole: False if not all were counted.
     """
 
     steps: tuple[StepView, ...] = ()
@@ -69,3 +69,4 @@ class EndView:
     boxes: tuple[BoxView, ...] = ()
     array: str = ""
     element: str = ""
+    array_whole: bool = True

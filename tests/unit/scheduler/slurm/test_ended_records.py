@@ -203,6 +203,12 @@ def _array(*states: str) -> str:
     return "\n".join(rows)
 
 
+def _elements(rows: str) -> tuple[str, int]:
+    """The section that the script makes of an array's rows."""
+    own = [row for row in rows.split("\n") if "." not in row.split(SEPARATOR)[0]]
+    return "\n".join([str(len(own)), *own]), 0
+
+
 @pytest.mark.parametrize(
     ("states", "code", "text", "element"),
     [
@@ -220,7 +226,7 @@ def test_of_an_array_the_element_that_failed_first_is_judged(
 ) -> None:
     rows, gone = _array(*states.split()), ("Invalid job id specified", 1)
     log = ("/h/log\ntk-file 9 1795634664\nKeyError", 0)
-    sections = {"job": gone, "steps": (rows, 0), "log-out": log}
+    sections = {"job": gone, "elements": _elements(rows), "steps": (rows, 0), "log-out": log}
     found = SlurmInspector().parse(_answer(sections), "60", "tk-1")
     assert found.job is not None and found.end is not None
     assert (found.job.job_id, found.end.logs) == (element, ())
@@ -239,7 +245,8 @@ def test_the_log_of_an_arrays_record_is_that_of_its_element() -> None:
     log = ("/h/log\ntk-file 9 1795634664\nKeyError", 0)
     for task, logs in ((1, 1), (0, 0)):
         sections = {"job": (record.format(task), 0), "log-out": log}
-        sections["steps"] = (_array("COMPLETED", "FAILED"), 0)
+        rows = _array("COMPLETED", "FAILED")
+        sections |= {"elements": _elements(rows), "steps": (rows, 0)}
         found = SlurmInspector().parse(_answer(sections), "60", "tk-1")
         assert found.job is not None and found.end is not None
         assert (found.job.job_id, len(found.end.logs)) == ("60_1", logs)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tunnelkit.diagnosis.evidence.end import StepView
 from tunnelkit.diagnosis.evidence.job import JobView, NodeNeed
 from tunnelkit.model import JobState
+from tunnelkit.scheduler.sections import Section
 from tunnelkit.scheduler.slurm.inspect.job import gpus_of, nodes_of, size_bytes
 from tunnelkit.scheduler.slurm.states import state_of
 
@@ -19,7 +20,7 @@ FIELDS = (
     "AllocTRES,NodeList,User,Partition,Account,QOS,WorkDir"
 )
 _NUMBER_OF_FIELDS = FIELDS.count(",") + 1
-_MOST_ROWS = 2000
+_MOST_ROWS, _MOST_ELEMENTS = 2000, 100_000
 _ID = re.compile(r"([0-9]+(?:_[0-9]+|\+[0-9]+)?)(?:\.(\S+))?")
 _CPU = re.compile(r"(?:([0-9]{1,6})-)?(?:([0-9]{1,4}):)?([0-9]{1,4}):([0-9]{1,2}(?:\.[0-9]{1,6})?)")
 
@@ -41,10 +42,10 @@ class Row:
     directory: str
 
 
-def rows_of(text: str) -> tuple[Row, ...]:
+def rows_of(text: str, most: int = _MOST_ROWS) -> tuple[Row, ...]:
     """Return the rows; lines that are none (warnings, complaints) are left out."""
     found = []
-    for line in text.split("\n")[:_MOST_ROWS]:
+    for line in text.split("\n")[:most]:
         fields = line.split(SEPARATOR)
         match = _ID.fullmatch(fields[0].strip())
         if len(fields) == _NUMBER_OF_FIELDS and match:
@@ -74,37 +75,43 @@ def last_run(rows: Sequence[Row]) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class ArrayEnd:
-    """The ends of an array's elements. element: the one to judge. text: how many failed."""
+    """The ends of an array's elements. element: the one to judge. text: how many failed.
+
+    whole: False if not all of the elements that have a row are known."""
 
     element: str
     text: str
+    whole: bool = True
 
 
-def array_end(rows: Sequence[Row]) -> ArrayEnd | None:
-    """Return how an array ended whose elements these rows are of; None for rows of one job.
+def array_end(section: Section) -> ArrayEnd | None:
+    """Return how an array ended; None if the section `elements` of SCRIPT has fewer than two.
 
     The element to judge is the one that failed first, else one that was cancelled, else the last.
     """
+    count, _, text = section.text.partition("\n")
+    rows = rows_of(text, _MOST_ELEMENTS)
+    whole = section.code == 0 and count.strip() == str(len(rows))
     runs: dict[str, StepView] = {}
     for row in rows:
-        if "_" in row.job_id and not row.step.step:
-            before = runs.get(row.job_id, row.step)
-            newer = (row.step.start_s or 0.0) >= (before.start_s or 0.0)
-            runs[row.job_id] = row.step if newer else before
+        before = runs.get(row.job_id, row.step)
+        newer = (row.step.start_s or 0.0) >= (before.start_s or 0.0)
+        runs[row.job_id] = row.step if newer else before
     if len(runs) < 2:
         return None
+    all_of = f"{len(runs)} elements" if whole else f"the first {len(runs)} elements listed"
     over = {name: run for name, run in runs.items() if _is_over(run)}
     bad = {name: run for name, run in over.items() if not run.state.startswith("COMPLETED")}
     failed = {name: run for name, run in bad.items() if not run.state.startswith("CANCELLED")}
     if bad:
         some, how = (failed, "failed") if failed else (bad, "were cancelled")
         first = min(some, key=lambda name: some[name].end_s or float("inf"))
-        text = f"{len(some)} of {len(runs)} elements {how}, the first is {first}"
+        text = f"{len(some)} of {all_of} {how}, the first is {first}"
     else:
         first = max(over or runs, key=lambda name: runs[name].end_s or 0.0)
-        text = f"none of {len(runs)} elements failed; this is about {first}"
+        text = f"none of {all_of} failed; this is about {first}"
     left = len(runs) - len(over)
-    return ArrayEnd(first, f"{text}; {left} of them not over yet" if left else text)
+    return ArrayEnd(first, f"{text}; {left} of them not over yet" if left else text, whole)
 
 
 def _is_over(run: StepView) -> bool:

@@ -25,10 +25,28 @@ from tunnelkit.scheduler.slurm.inspect.accounting import (
 #: Of each log, the last part that is read.
 LOG_BYTES = 65_536
 _LOG_NAMES = ("out", "err")
+#: Of an array's elements, the first part of the rows: some 60 bytes each.
+ELEMENTS_BYTES = 4_000_000
+#: Puts keys for `sort` before the rows: elements that failed, by their end; those that were
+#: cancelled, by their end; those that ended well, the last one first; those that are not over.
+JUDGED_FIRST_AWK = r"""
+{ row[NR] = $0; name[NR] = $1; sub(/\..*/, "", name[NR]) }
+$1 == name[NR] && $7 ~ /^[0-9]+$/ {
+  if ($3 ~ /^COMPLETED/) key[$1] = "2 0 " $7
+  else if ($3 ~ /^CANCELLED/) key[$1] = "1 " $7 " 0"
+  else key[$1] = "0 " $7 " 0"
+}
+END {
+  for (i = 1; i <= NR; i++) print (name[i] in key ? key[name[i]] : "3 0 0"), i, row[i]
+}
+"""
 
 # $id: the job; $record: its record, or Slurm's complaint that it has none. Without the accounting's
 # database sacct exits 1. An unknown field would fail the whole call, so only old ones are asked
 # for. -D: the runs before a requeue, too. The separator can't be in a constraint or a job's name.
+#
+# An array's elements are counted by their own rows, of which only the fields for that are sent.
+# $rows then begins with the element that is judged, as not all of it is sent.
 #
 # Slurm's record has the paths of the logs for MinJobAge (300 s) after the end; then there are those
 # that tk saw ($log_out), those of sbatch's -o and -e (SubmitLine, from Slurm 20.11 on; the script
@@ -40,6 +58,18 @@ SCRIPT = rf"""
 tab=$(printf '\037')
 rows=$(bounded sacct -D -P --noheader --delimiter="$tab" -j "$id" -o '{FIELDS}')
 code=$?
+elements=
+case $id in *_*) ;; *)
+  elements=$(printf '%s\n' "$rows" | awk -F "$tab" -v OFS="$tab" '$1 ~ /^[0-9]+_[0-9]+$/ {{
+    for (i = 2; i <= NF; i++) if (i != 3 && i != 4 && i != 6 && i != 7) $i = ""
+    print }}')
+esac
+if [ "$elements" ]; then
+  printf '\n%s elements\n%s\n' "$mark" "$(printf '%s\n' "$elements" | grep -c '')"
+  printf '%.{ELEMENTS_BYTES}s\n%s-code %s\n' "$elements" "$mark" "$code"
+  rows=$(printf '%s\n' "$rows" | awk -F "$tab" '{JUDGED_FIRST_AWK}' |
+    sort -k 1,1n -k 2,2n -k 3,3nr -k 4,4n | cut -d ' ' -f 5-)
+fi
 printf '\n%s steps\n%.200000s\n%s-code %s\n' "$mark" "$rows" "$mark" "$code"
 uids=$(printf '%s\n' "$rows" | sed -n 's/.*CANCELLED by \([0-9][0-9]*\).*/\1/p' |
   sort -u | head -n 4)
@@ -105,7 +135,8 @@ _PROBLEMS = {
 
 def array_of(sections: Mapping[str, Section], job_id: str) -> ArrayEnd | None:
     """Return how an array ended; None if one job, or one element, was asked for."""
-    return array_end(_rows(sections, None)) if "_" not in job_id else None
+    elements = sections.get("elements")
+    return array_end(elements) if elements is not None and "_" not in job_id else None
 
 
 def end_view(
@@ -145,6 +176,7 @@ def end_view(
         own_uid=own_uid,
         array=array.text if array is not None else "",
         element=array.element if array is not None else "",
+        array_whole=array is None or array.whole,
     )
 
 
