@@ -31,6 +31,10 @@ _PIECE_BYTES = 64 * 1024
 _LAST_POLLS = 3
 #: Streams that end silently while the link is up: no shell, or no program of the script.
 _MOST_FAILURES = 3
+#: Streams in a row that bring nothing of a file that has more. The pause after each grows.
+_MOST_UNREAD = 4
+_SAY_UNREAD = 3
+_LONGEST_PAUSE_S = 20.0
 _QUIET_S = 3
 
 #: A part of the log, or a remark of tk's.
@@ -41,6 +45,7 @@ _SAID = {
     FrameKind.TRUNCATED: "the log was truncated (as by a job that begins again): it follows from "
     "its start",
 }
+_UNREAD = "it can't be read to its size"
 _MISSING = {
     FrameKind.NONE: "it is not there",
     FrameKind.DENIED: "it may not be read",
@@ -77,8 +82,9 @@ class LogReader:
     _missing: FrameKind | None = None
     _failures: int = 0
     _over: bool = False
-    #: The file became shorter while it was read.
+    #: The file became shorter while it was read, or reading it fails.
     _short: bool = False
+    _unread: int = 0
 
     async def events(self) -> AsyncGenerator[LogEvent]:
         """Yield the log and remarks. Raises TunnelkitError if it can't be read, or is not there."""
@@ -90,11 +96,14 @@ class LogReader:
                 async for event in events:
                     yield event
             if self._over:
-                cut = False
+                cut, self._unread = False, 0
                 if last:
                     break
                 continue
             if self._short:
+                if remark := self._check_unread(last=last):
+                    yield remark
+                await asyncio.sleep(min(_LONGEST_PAUSE_S, self._unread - 1))
                 continue
             if not cut:
                 yield f"the connection was cut; the log goes on at byte {max(0, self._offset)}"
@@ -168,6 +177,8 @@ class LogReader:
         """Note what a frame says; return what the user sees of it."""
         if frame.kind is FrameKind.DATA:
             self._offset += len(frame.data)
+            if frame.data:
+                self._unread = 0
             return frame.data
         if frame.kind is FrameKind.FILE:
             self._offset, self._identity, self._missing = frame.offset, frame.identity, None
@@ -189,11 +200,24 @@ class LogReader:
             said = stream.diagnosis().strip().splitlines()
             raise self._unreadable(said[-1] if said else "the command ends without an answer")
 
-    def _unreadable(self, cause: str) -> ConnectionFailed:
+    def _check_unread(self, *, last: bool) -> str:
+        """Count a stream that was short. Return a remark once nothing came again; raise
+        ConnectionFailed after some, but not while the log is followed."""
+        self._unread += 1
+        if last and self._unread > _MOST_UNREAD:
+            hint = f"`tail {self.part.path}` on {self.cluster.name} shows the error"
+            raise self._unreadable(_UNREAD, hint)
+        if last or self._unread != _SAY_UNREAD:
+            return ""
+        return f"{self.part.path}: {_UNREAD}; the log goes on when it can"
+
+    def _unreadable(
+        self, cause: str, hint: str = "`tk doctor` checks the login host and its shell"
+    ) -> ConnectionFailed:
         return ConnectionFailed(
             f"the log of job {self.part.job_id} can't be read on {self.cluster.name}",
             cause=cause,
-            hint="`tk doctor` checks the login host and its shell",
+            hint=hint,
         )
 
     async def _reopen(self) -> None:

@@ -50,6 +50,7 @@ while :; do
     new=${found% *} size=${found##* }
     if [ -z "$identity" ]; then
       [ -z "$lines" ] || offset=-$(tail -n "$lines" -- "$file" | wc -c)
+      [ "$offset" != -0 ] || [ "$lines" = 0 ] || offset=0 # what fails here fails below, too
       case $offset in -*) offset=$((size + offset)) ;; esac
       [ "$offset" -ge 0 ] || offset=0
     elif [ "$new" != "$identity" ]; then

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tunnelkit.errors import ConnectionFailed
 from tunnelkit.model import Completed
@@ -39,10 +42,14 @@ class LocalStream:
 
 @dataclass
 class LocalLink:
-    """Streams that end after some bytes each; then the link is down until `reopen`."""
+    """Streams that end after some bytes each; then the link is down until `reopen`.
+
+    programs: a directory whose programs the shell finds before all others.
+    """
 
     cut_after: list[int] = field(default_factory=list)
     shell: str = "sh"
+    programs: Path | None = None
     opened: int = 0
     down: int = 0
     _streams: list[LocalStream] = field(default_factory=list)
@@ -63,7 +70,10 @@ class LocalLink:
         near.setblocking(False)
         with far:
             process = await asyncio.create_subprocess_exec(
-                *words, stdin=asyncio.subprocess.DEVNULL, stdout=far.fileno()
+                *words,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=far.fileno(),
+                env={**os.environ, "PATH": f"{self.programs or ''}:{os.environ['PATH']}"},
             )
         stream = LocalStream(process, near)
         self._streams.append(stream)
@@ -84,3 +94,12 @@ class LocalLink:
             raise AssertionError(command)
 
         return LogCluster("login", slurm, slurm.inspector(), run, self.open_stream, self.reopen)
+
+
+def put_program(directory: Path, name: str, before: str) -> Path:
+    """Put a program into a directory that does something, then what the one of its name does."""
+    directory.mkdir(exist_ok=True)
+    path = directory / name
+    path.write_text(f'#!/bin/sh\n{before}\nexec {shutil.which(name)} "$@"\n')
+    path.chmod(0o755)
+    return directory

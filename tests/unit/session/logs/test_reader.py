@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.session.logs.local_cluster import LocalLink
+from tests.unit.session.logs.local_cluster import LocalLink, put_program
 from tunnelkit.errors import ConnectionFailed, TunnelkitError
+from tunnelkit.session.logs import reader as reader_module
 from tunnelkit.session.logs.reader import LogPart, LogReader
 
 SHELLS = [shell for shell in ("dash", "bash", "busybox") if shutil.which(shell) is not None]
@@ -207,3 +208,49 @@ async def test_a_log_that_is_no_file(tmp_path: Path) -> None:
 async def test_a_host_without_a_shell_is_an_error_and_no_endless_loop(tmp_path: Path) -> None:
     with pytest.raises(ConnectionFailed, match="can't be read on login"):
         await _read(LocalLink(shell="false"), tmp_path / "log")
+
+
+@pytest.mark.parametrize("lines", [None, 3])
+async def test_a_file_system_that_tells_the_size_and_fails_to_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: int | None
+) -> None:
+    monkeypatch.setattr(reader_module, "_LONGEST_PAUSE_S", 0)
+    path = tmp_path / "log"
+    path.write_text("step 1\n")
+    link = LocalLink(programs=put_program(tmp_path / "bin", "tail", "exit 1"))
+    with pytest.raises(ConnectionFailed, match="can't be read on login") as caught:
+        async with asyncio.timeout(20):
+            await _read(link, path, lines=lines)
+    assert "it can't be read to its size" in caught.value.one_line()
+    assert link.opened == 5
+
+
+async def test_following_goes_on_once_the_file_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_module, "_LONGEST_PAUSE_S", 0)
+    path, mended = tmp_path / "log", tmp_path / "mended"
+    path.write_text("step 1\n")
+    tail = put_program(tmp_path / "bin", "tail", f"[ -e '{mended}' ] || exit 1")
+    link = LocalLink(programs=tail)
+    following = Following(link, path)
+    await following.until_said("it can't be read to its size")
+    mended.touch()
+    await following.until_data(7)
+    following.ended.set()
+    await following.task
+    assert following.data == b"step 1\n"
+    assert len(following.said) == 1
+
+
+async def test_a_followed_file_that_can_t_be_read_after_the_job_s_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_module, "_LONGEST_PAUSE_S", 0)
+    path = tmp_path / "log"
+    path.write_text("step 1\n")
+    following = Following(LocalLink(programs=put_program(tmp_path / "bin", "tail", "exit 1")), path)
+    await following.until_said("it can't be read to its size")
+    following.ended.set()
+    with pytest.raises(ConnectionFailed, match="can't be read on login"):
+        await following.task
