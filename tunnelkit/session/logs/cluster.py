@@ -23,14 +23,15 @@ _LIMIT_S = 75.0
 
 @dataclass(frozen=True)
 class LogCluster:
-    """name: the login host's. run, open_stream: a command on the login host. reopen: called after
-    a cut; returns once the link may be up again, raises as `Link.open`."""
+    """name: the login host's. run, open_stream: a command on the login host. is_alive: of its link.
+    reopen: called after a cut; returns once the link may be up again, raises as `Link.open`."""
 
     name: str
     scheduler: Scheduler
     inspector: JobInspector
     run: Callable[[Command], Awaitable[Completed]]
     open_stream: Callable[[Sequence[str]], Awaitable[ByteStream]]
+    is_alive: Callable[[], Awaitable[bool]]
     reopen: Callable[[], Awaitable[None]]
 
 
@@ -52,7 +53,8 @@ async def own_log_cluster(
             if not await link.is_alive():
                 await link.open()
 
-        yield LogCluster(link.name, found.scheduler, found.inspector, run, open_stream, reopen)
+        asked = (found.scheduler, found.inspector)
+        yield LogCluster(link.name, *asked, run, open_stream, link.is_alive, reopen)
 
 
 def session_log_cluster(allocation: AllocationManager) -> LogCluster:
@@ -73,4 +75,5 @@ def session_log_cluster(allocation: AllocationManager) -> LogCluster:
                 return
             await asyncio.sleep(_AGAIN_S)
 
-    return LogCluster(link.name, job.scheduler, inspector, allocation.run, open_stream, reopen)
+    asked = (job.scheduler, inspector)
+    return LogCluster(link.name, *asked, allocation.run, open_stream, link.is_alive, reopen)

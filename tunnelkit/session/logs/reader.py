@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from os import dup
 
 from tunnelkit.errors import ConnectionFailed, TunnelkitError
 from tunnelkit.link.base import ByteStream
+from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.connection.link_keeper import backoff_s
 from tunnelkit.session.logs.cluster import LogCluster
 from tunnelkit.session.logs.remote_log import (
@@ -24,7 +24,8 @@ from tunnelkit.session.logs.remote_log import (
     read_argv,
 )
 
-#: The script speaks every second while it follows; longer silence is a dead link.
+#: The script speaks every second while it follows; longer silence is a dead link, or a file system
+#: that does not answer.
 _SILENCE_S = 20.0
 _PIECE_BYTES = 64 * 1024
 #: After the job's end: its last output may show late on another host.
@@ -85,6 +86,8 @@ class LogReader:
     #: The file became shorter while it was read, or reading it fails.
     _short: bool = False
     _unread: int = 0
+    #: Nothing has come for a while, and the user knows.
+    _silent: bool = False
 
     async def events(self) -> AsyncGenerator[LogEvent]:
         """Yield the log and remarks. Raises TunnelkitError if it can't be read, or is not there."""
@@ -150,22 +153,43 @@ class LogReader:
         self, stream: ByteStream, reader: FrameReader, *, last: bool
     ) -> AsyncGenerator[LogEvent]:
         idle = 0
-        async for data in _received(stream):
-            for frame in self._parsed(reader, data):
-                self._failures = 0
-                event = self._take(frame)
-                if event:
-                    yield event
-                idle = idle + 1 if frame.kind is FrameKind.IDLE else 0
-                if idle == _QUIET_S:
-                    self.quiet()
-                finished = not last and self.ended is not None and self.ended.is_set()
-                if frame.kind is FrameKind.OVER or (idle and finished):
-                    self._over = True
+        async with aclosing(self._pieces(stream)) as pieces:
+            async for data in pieces:
+                if isinstance(data, str):
+                    yield data
+                    continue
+                for frame in self._parsed(reader, data):
+                    self._failures, self._silent = 0, False
+                    event = self._take(frame)
+                    if event:
+                        yield event
+                    idle = idle + 1 if frame.kind is FrameKind.IDLE else 0
+                    if idle == _QUIET_S:
+                        self.quiet()
+                    finished = not last and self.ended is not None and self.ended.is_set()
+                    if frame.kind is FrameKind.OVER or (idle and finished):
+                        self._over = True
+                        return
+                    if not frame.whole:
+                        self._short = True  # the next script says what has become of the file
+                        return
+
+    async def _pieces(self, stream: ByteStream) -> AsyncGenerator[LogEvent]:
+        """Yield what comes, until the stream ends or its link is dead; and a remark if the link
+        is alive and nothing comes: another script would find the same file system."""
+        async with aclosing(_received(stream)) as pieces:
+            async for data in pieces:
+                if data:
+                    yield data
+                elif not await self.cluster.is_alive():
                     return
-                if not frame.whole:
-                    self._short = True  # the next script says what has become of the file
-                    return
+                elif not self._silent:
+                    self._silent = True
+                    yield (
+                        f"nothing has come from {self.cluster.name} for {_SILENCE_S:.0f} s, most "
+                        "likely since the log's file system does not answer there; the log goes on "
+                        "when it does"
+                    )
 
     def _parsed(self, reader: FrameReader, data: bytes) -> list[Frame]:
         try:
@@ -240,15 +264,22 @@ class LogReader:
         )
 
 
-async def _received(stream: ByteStream) -> AsyncIterator[bytes]:
-    """Yield what comes, until the stream ends or is silent for too long."""
+async def _received(stream: ByteStream) -> AsyncGenerator[bytes]:
+    """Yield what comes, until the stream ends; b"" after each time of silence."""
     loop = asyncio.get_running_loop()
     with socket.socket(fileno=dup(stream.fileno())) as sock:
         sock.setblocking(False)
-        with contextlib.suppress(TimeoutError, OSError):
-            while True:
-                async with asyncio.timeout(_SILENCE_S):
-                    data = await loop.sock_recv(sock, _PIECE_BYTES)
-                if not data:
-                    return
-                yield data
+        while True:
+            # Not ended by a timeout, which might drop a piece that has just come.
+            coming = asyncio.ensure_future(loop.sock_recv(sock, _PIECE_BYTES))
+            try:
+                while not (await asyncio.wait([coming], timeout=_SILENCE_S))[0]:
+                    yield b""
+                data = coming.result()
+            except OSError:
+                return
+            finally:
+                await cancel_all(coming)
+            if not data:
+                return
+            yield data

@@ -52,6 +52,8 @@ class LocalLink:
     programs: Path | None = None
     opened: int = 0
     down: int = 0
+    alive: bool = True
+    alive_asked: asyncio.Queue[None] = field(default_factory=asyncio.Queue)
     _streams: list[LocalStream] = field(default_factory=list)
 
     async def open_stream(self, argv: Sequence[str]) -> LocalStream:
@@ -93,7 +95,12 @@ class LocalLink:
         async def run(command: Command) -> Completed:
             raise AssertionError(command)
 
-        return LogCluster("login", slurm, slurm.inspector(), run, self.open_stream, self.reopen)
+        async def is_alive() -> bool:
+            self.alive_asked.put_nowait(None)
+            return self.alive
+
+        asked = (slurm, slurm.inspector())
+        return LogCluster("login", *asked, run, self.open_stream, is_alive, self.reopen)
 
 
 def put_program(directory: Path, name: str, before: str) -> Path:

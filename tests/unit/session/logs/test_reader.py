@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -254,3 +255,63 @@ async def test_a_followed_file_that_can_t_be_read_after_the_job_s_end(
     following.ended.set()
     with pytest.raises(ConnectionFailed, match="can't be read on login"):
         await following.task
+
+
+class Stall:
+    """A stat that hangs, as on a file system that does not answer, until `end`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._fifo = directory / "answer"
+        os.mkfifo(self._fifo)
+        self.programs = put_program(directory / "bin", "stat", f": <'{self._fifo}'")
+        self._open: list[int] = []
+
+    def end(self) -> None:
+        """Let all go on that hang, and all that come."""
+        self._open.append(os.open(self._fifo, os.O_RDWR))
+
+    def close(self) -> None:
+        """Leave nothing that hangs."""
+        self.end()
+        for descriptor in self._open:
+            os.close(descriptor)
+
+
+@pytest.fixture
+def stall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stall]:
+    monkeypatch.setattr(reader_module, "_SILENCE_S", 0.1)
+    stalled = Stall(tmp_path)
+    yield stalled
+    stalled.close()
+
+
+async def test_a_file_system_that_stalls_is_waited_for(tmp_path: Path, stall: Stall) -> None:
+    path = tmp_path / "log"
+    path.write_text("step 1\n")
+    link = LocalLink(programs=stall.programs)
+    following = Following(link, path)
+    await following.until_said("file system does not answer")
+    async with asyncio.timeout(20):
+        for _ in range(4):
+            await link.alive_asked.get()
+    assert link.opened == 1, "another script would hang, too"
+    assert len(following.said) == 1
+    stall.end()
+    await following.until_data(7)
+    following.ended.set()
+    await following.task
+    assert following.data == b"step 1\n"
+
+
+async def test_silence_of_a_dead_link_is_a_cut(tmp_path: Path, stall: Stall) -> None:
+    path = tmp_path / "log"
+    path.write_text("step 1\n")
+    link = LocalLink(programs=stall.programs, alive=False)
+    following = Following(link, path)
+    await following.until_said("the connection was cut")
+    link.alive = True
+    stall.end()
+    await following.until_data(7)
+    following.ended.set()
+    await following.task
+    assert following.data == b"step 1\n"
