@@ -62,7 +62,8 @@ class JobView:
     went back into the queue. expected_start_s: the scheduler's estimate, and expected_nodes where.
     nodes_wanted: how many. required_nodes, excluded_nodes: by name. dependency: the scheduler's
     expression. exit_code, signal: of the job's script. directory: its working directory.
-    stdout_path, stderr_path: its logs, on the cluster. raw_id: the number of an array's element
+    stdout_path, stderr_path: its logs, on the cluster. log_names: the files' names where these are
+    directories, if the scheduler allows that (PBS). raw_id: the number of an array's element
     by itself; "" if job_id is it. code_by_sacct: sacct shows exit codes from 128 on less 128.
     derived_code: the highest exit code of its steps. mem_total_bytes: asked for on all nodes
     together, where the scheduler counts it so (PBS).
@@ -100,6 +101,7 @@ class JobView:
     command: str = ""
     stdout_path: str = ""
     stderr_path: str = ""
+    log_names: tuple[str, str] = ("", "")
     comment: str = ""
     shape: Shape = Shape()
     raw_id: str = ""

@@ -21,13 +21,15 @@ from tunnelkit.session.why.sources import WhySources
 class LogPlaceInfo(TypedDict):
     """Paths of a job's log, for `--json`.
 
-    path: the one that is read. stderr_path: None if stderr goes into the same file. state: a
+    path: the one that is read. name_in_directory: of the log, if path is a directory; "" where
+    the scheduler writes into none. stderr_path: None if stderr goes into the same file. state: a
     `JobState`. known_from: `scheduler`; `tk` for a job that the scheduler has forgotten: then
     seen_s is when tk saw the path; `you` for --file.
     """
 
     job_id: str
     path: str
+    name_in_directory: str
     stdout_path: str
     stderr_path: str | None
     state: str
@@ -80,10 +82,14 @@ def _of_record(job: JobView, wanted: WantedLog) -> LogPlaceInfo:
     if not stdout:
         raise SchedulerError(
             f"job {job.job_id} has no log of its own",
-            cause="the scheduler names no file for its output, as for one from salloc or qsub -I",
-            hint="its output went to the terminal that started it",
+            cause="the scheduler names no file for its output, as for one from salloc or qsub -I, "
+            "and for a PBS array as a whole",
+            hint="its output went to the terminal that started it; of an array, name one element",
         )
-    return _info(job.job_id, (stdout, stderr), wanted, job.state, None)
+    place = _info(job.job_id, (stdout, stderr), wanted, job.state, None)
+    out_name, err_name = job.log_names
+    name = err_name if place["path"] == place["stderr_path"] else out_name
+    return {**place, "name_in_directory": name}
 
 
 def _remembered(cluster: LogCluster, job_id: str, wanted: WantedLog) -> LogPlaceInfo:
@@ -115,6 +121,7 @@ def _info(
     return {
         "job_id": job_id,
         "path": own_err if wanted.err and own_err else stdout,
+        "name_in_directory": "",
         "stdout_path": stdout,
         "stderr_path": own_err,
         "state": state.value,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.model import JobState
@@ -38,36 +38,51 @@ async def read_log(
     yield place
     if request.place_only:
         return
-    part = LogPart(place["path"], place["job_id"], request.lines, request.last_bytes)
-    if not request.follow:
-        async with aclosing(LogReader(cluster, part).events()) as events:
+    if request.follow:
+        async with (
+            _followed(cluster, request, place) as reader,
+            aclosing(reader.events()) as events,
+        ):
             async for event in events:
                 yield event
         return
-    async with _end_watch(cluster, place) as watch:
-        reader = LogReader(cluster, part, watch.ended, watch.poller.poke)
-        async with aclosing(reader.events()) as events:
-            async for event in events:
-                yield event
+    async with aclosing(LogReader(cluster, _part(request, place)).events()) as events:
+        async for event in events:
+            yield event
 
 
-@dataclass(frozen=True)
-class _EndWatch:
-    """ended: set when the job has ended. poller: asks the scheduler, every 30 s at most."""
-
-    ended: asyncio.Event
-    poller: Poller
+def _part(request: LogRequest, place: LogPlaceInfo) -> LogPart:
+    return LogPart(
+        place["path"],
+        place["job_id"],
+        request.lines,
+        request.last_bytes,
+        place["name_in_directory"],
+    )
 
 
 @asynccontextmanager
-async def _end_watch(cluster: LogCluster, place: LogPlaceInfo) -> AsyncIterator[_EndWatch]:
-    """Watch for the job's end."""
-    watch = _EndWatch(asyncio.Event(), Poller(cluster.run, cluster.scheduler, confirm_end=_gone))
+async def _followed(
+    cluster: LogCluster, request: LogRequest, place: LogPlaceInfo
+) -> AsyncIterator[LogReader]:
+    """Watch for the job's end, for a reader that ends with it."""
+    ended = asyncio.Event()
     if place["state"] == JobState.ENDED.value:
-        watch.ended.set()
-    task = asyncio.create_task(_until_ended(watch, place["job_id"]))
+        ended.set()
+    poller = Poller(cluster.run, cluster.scheduler, confirm_end=_gone)
+    reader = LogReader(cluster, _part(request, place), ended, poller.poke)
+
+    async def look_again() -> bool:
+        wanted = replace(request.wanted, job_id=request.wanted.job_id or place["job_id"])
+        try:
+            reader.move(_part(request, await find_log(cluster, wanted)))
+        except TunnelkitError:
+            return False
+        return True
+
+    task = asyncio.create_task(_until_ended(poller, place, reader, look_again))
     try:
-        yield watch
+        yield reader
     finally:
         await cancel_all(task)
 
@@ -77,12 +92,25 @@ async def _gone(job_id: str) -> bool:
     return True
 
 
-async def _until_ended(watch: _EndWatch, job_id: str) -> None:
+async def _until_ended(
+    poller: Poller,
+    place: LogPlaceInfo,
+    reader: LogReader,
+    look_again: Callable[[], Awaitable[bool]],
+) -> None:
+    """Set the reader's `ended` at the job's end. An element of an array may have its path only
+    once it has started: a log that is missing then is asked for again."""
+    known = place["state"]
     try:
-        async with aclosing(watch.poller.watch(job_id)) as states:
+        async with aclosing(poller.watch(place["job_id"])) as states:
             async for status in states:
-                if status.state is JobState.ENDED:
+                state = status.state
+                begun = state in (JobState.RUNNING, JobState.ENDED) and state.value != known
+                if begun and (not reader.missing or await look_again()):
+                    known = state.value
+                if state is JobState.ENDED:
                     break
     except TunnelkitError:
         return  # the user ends it
-    watch.ended.set()
+    if reader.ended is not None:
+        reader.ended.set()

@@ -58,13 +58,15 @@ _MISSING = {
 class LogPart:
     """The part of a log to read.
 
-    lines: only the last so many; None: all. last_bytes: only the last so many.
+    lines: only the last so many; None: all. last_bytes: only the last so many. name: the file's
+    if path is a directory.
     """
 
     path: str
     job_id: str
     lines: int | None = None
     last_bytes: int | None = None
+    name: str = ""
 
 
 @dataclass
@@ -88,6 +90,17 @@ class LogReader:
     _unread: int = 0
     #: Nothing has come for a while, and the user knows.
     _silent: bool = False
+    _moved: bool = False
+
+    @property
+    def missing(self) -> bool:
+        """True if the log has not been there so far."""
+        return not self._identity
+
+    def move(self, part: LogPart) -> None:
+        """Read another file instead of the one that is not there, if its path is another."""
+        if self.missing and part.path != self.part.path:
+            self.part, self._missing, self._moved = part, None, True
 
     async def events(self) -> AsyncGenerator[LogEvent]:
         """Yield the log and remarks. Raises TunnelkitError if it can't be read, or is not there."""
@@ -119,7 +132,7 @@ class LogReader:
 
     async def _stream(self, *, last: bool) -> AsyncGenerator[LogEvent]:
         """Read by one script. `_over` tells if it came to its end, else the link was cut."""
-        self._over = self._short = False
+        self._over = self._short = self._moved = False
         mark = f"tk-{secrets.token_hex(8)}"
         try:
             stream = await self.cluster.open_stream(self._argv(mark, last=last))
@@ -141,7 +154,7 @@ class LogReader:
         following = self.ended is not None
         polls = POLLS if not last else _LAST_POLLS if following else 1
         return read_argv(
-            self.part.path,
+            (self.part.path, self.part.name),
             mark,
             offset=self._offset,
             identity=self._identity,
@@ -166,13 +179,16 @@ class LogReader:
                     idle = idle + 1 if frame.kind is FrameKind.IDLE else 0
                     if idle == _QUIET_S:
                         self.quiet()
-                    finished = not last and self.ended is not None and self.ended.is_set()
-                    if frame.kind is FrameKind.OVER or (idle and finished):
+                    if frame.kind is FrameKind.OVER or (idle and self._finished(last=last)):
                         self._over = True
                         return
                     if not frame.whole:
                         self._short = True  # the next script says what has become of the file
                         return
+
+    def _finished(self, *, last: bool) -> bool:
+        """Tell if a stream is to end after what it has brought."""
+        return self._moved or (not last and self.ended is not None and self.ended.is_set())
 
     async def _pieces(self, stream: ByteStream) -> AsyncGenerator[LogEvent]:
         """Yield what comes, until the stream ends or its link is dead; and a remark if the link

@@ -25,17 +25,18 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 # $1 the file, $2 the mark before each frame, $3 the offset to begin at, or -N: N bytes before the
 # end, $4 the file's last known identity or "", $5 how often to look, $6 of a file seen for
-# the first time the last so many lines; "": all.
+# the first time the last so many lines; "": all, $7 the file's name if $1 is a directory, or "".
 _SCRIPT = r"""
 LC_ALL=C
 export LC_ALL
-file=$1 mark=$2 offset=$3 identity=$4 polls=$5 lines=$6
+path=$1 mark=$2 offset=$3 identity=$4 polls=$5 lines=$6 name=$7
 say() { printf '%s %s\n' "$mark" "$*"; }
 pack=cat codec=plain
 [ "$(printf x | gzip -1 2>/dev/null | gzip -d 2>/dev/null)" = x ] && pack='gzip -1' codec=gzip
 state=
 while :; do
-  found=
+  found= file=$path
+  [ -z "$name" ] || [ ! -d "$path" ] || file=${path%/}/$name
   if [ -f "$file" ]; then
     now=denied
     { : <"$file"; } 2>/dev/null && found=$(stat -L -c '%d:%i %s' -- "$file" 2>/dev/null)
@@ -122,11 +123,20 @@ class FrameError(Exception):
 
 
 def read_argv(
-    path: str, mark: str, *, offset: int, identity: str, polls: int, lines: int | None
+    place: tuple[str, str],
+    mark: str,
+    *,
+    offset: int,
+    identity: str,
+    polls: int,
+    lines: int | None,
 ) -> list[str]:
-    """Return the command for the login host. See the script's parameters."""
+    """Return the command for the login host. See the script's parameters.
+
+    place: the path, and the file's name if that is a directory."""
+    path, name = place
     count = "" if lines is None else str(lines)
-    return ["sh", "-c", _SCRIPT, "sh", path, mark, str(offset), identity, str(polls), count]
+    return ["sh", "-c", _SCRIPT, "sh", path, mark, str(offset), identity, str(polls), count, name]
 
 
 class FrameReader:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from tunnelkit.errors import ConnectionFailed
 from tunnelkit.model import Completed
-from tunnelkit.scheduler.base import Command
+from tunnelkit.scheduler.base import Command, Scheduler
+from tunnelkit.scheduler.poller import Run
 from tunnelkit.scheduler.slurm.adapter import Slurm
 from tunnelkit.session.logs.cluster import LogCluster
 
@@ -88,19 +89,21 @@ class LocalLink:
         if self.down:
             raise ConnectionFailed("still down", hint="wait", transient=True)
 
-    def cluster(self) -> LogCluster:
-        """Return the cluster by this link."""
-        slurm = Slurm()
+    def cluster(self, scheduler: Scheduler | None = None, run: Run | None = None) -> LogCluster:
+        """Return the cluster by this link. run: answers as the scheduler's programs."""
+        scheduler = scheduler or Slurm()
+        inspector = scheduler.inspector()
+        assert inspector is not None
 
-        async def run(command: Command) -> Completed:
+        async def nothing(command: Command) -> Completed:
             raise AssertionError(command)
 
         async def is_alive() -> bool:
             self.alive_asked.put_nowait(None)
             return self.alive
 
-        asked = (slurm, slurm.inspector())
-        return LogCluster("login", *asked, run, self.open_stream, is_alive, self.reopen)
+        asked = (scheduler, inspector, run or nothing)
+        return LogCluster("login", *asked, self.open_stream, is_alive, self.reopen)
 
 
 def put_program(directory: Path, name: str, before: str) -> Path:

@@ -44,12 +44,12 @@ async def _read(
 class Following:
     """A reading that follows, in a task."""
 
-    def __init__(self, link: LocalLink, path: Path) -> None:
+    def __init__(self, link: LocalLink, path: Path, name: str = "") -> None:
         self.ended = asyncio.Event()
         self.data = b""
         self.said: list[str] = []
         self._more = asyncio.Event()
-        self._reader = LogReader(link.cluster(), LogPart(str(path), "7"), self.ended)
+        self._reader = LogReader(link.cluster(), LogPart(str(path), "7", name=name), self.ended)
         self.task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
@@ -204,6 +204,20 @@ async def test_a_log_that_is_no_file(tmp_path: Path) -> None:
     for path in (Path("/dev/null"), tmp_path, tmp_path / "pipe"):
         with pytest.raises(TunnelkitError, match="no log at"):
             await _read(LocalLink(), path)
+
+
+async def test_a_log_that_pbs_writes_into_a_directory(tmp_path: Path) -> None:
+    following = Following(LocalLink(), tmp_path, "7.login.OU")
+    await following.until_said("not there yet")
+    (tmp_path / "7.login.OU").write_text("step 1\n")
+    await following.until_data(7)
+    following.ended.set()
+    await following.task
+    assert following.data == b"step 1\n"
+    named = Following(LocalLink(), tmp_path / "7.login.OU", "7.login.OU")
+    named.ended.set()
+    await named.task
+    assert named.data == b"step 1\n"
 
 
 async def test_a_host_without_a_shell_is_an_error_and_no_endless_loop(tmp_path: Path) -> None:

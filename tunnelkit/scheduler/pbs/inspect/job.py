@@ -14,6 +14,8 @@ from tunnelkit.scheduler.pbs.states import deleted_by, hold_reason, state_of
 
 _VNODE = re.compile(r"\(?([A-Za-z0-9_.-]+)(?=[:)\[])")
 _EXIT = re.compile(r"-?[0-9]{1,6}")
+_ARRAY_INDEX = "^array_index^"
+_ELEMENT = re.compile(r"[0-9]+\[([0-9]+)\]")
 
 
 def job_view(record: JobRecord) -> JobView:
@@ -27,6 +29,7 @@ def job_view(record: JobRecord) -> JobView:
     wanted, need, named = need_of(chunks_of(request or _plain(record)), record.get(_PLACE))
     ran = count_of(record.get("run_count")) or 0
     code, signal = exit_of(record.get("Exit_status"))
+    out, err = f"{record.job_id}.OU", f"{record.job_id}.ER"
     return JobView(
         job_id=record.job_id,
         state=state,
@@ -54,8 +57,9 @@ def job_view(record: JobRecord) -> JobView:
         signal=signal,
         directory=_directory(record),
         command=record.get("executable"),
-        stdout_path=_path(record.get("Output_Path")),
-        stderr_path=_path(record.get("Error_Path")),
+        stdout_path=_log(record, "Output_Path", out),
+        stderr_path=_log(record, "Error_Path", err),
+        log_names=(out, err),
         mem_total_bytes=size_bytes(record.get("Resource_List.mem")),
     )
 
@@ -110,6 +114,20 @@ def _directory(record: JobRecord) -> str:
     told = record.get("jobdir") or record.get("init_work_dir")
     match = re.search(r"(?:^|,)PBS_O_WORKDIR=([^,]*)", record.get("Variable_List"))
     return (match[1] if match else "") or record.get("Variable_List.PBS_O_WORKDIR") or told
+
+
+def _log(record: JobRecord, attribute: str, name: str) -> str:
+    """Return the path of a log; "" for an array's as a whole, which has none.
+
+    qsub writes a directory with a slash at its end. An element has its index in the path only once
+    it starts."""
+    path = _path(record.get(attribute))
+    if path.endswith("/"):
+        path += name
+    if _ARRAY_INDEX in path:
+        element = _ELEMENT.match(record.job_id)
+        return path.replace(_ARRAY_INDEX, element[1], 1) if element else ""
+    return path
 
 
 def _path(text: str) -> str:
