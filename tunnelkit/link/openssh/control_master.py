@@ -27,13 +27,14 @@ from tunnelkit.link.openssh.argv import READY, SshCommand
 from tunnelkit.link.openssh.askpass import Asker
 from tunnelkit.link.openssh.patient_logins import PatientLogins
 from tunnelkit.link.shared.diagnosis import diagnose
+from tunnelkit.link.shared.hop_forward import PROBE_TARGET
 from tunnelkit.link.shared.loss import WatchedConnection, lost
 from tunnelkit.model import Completed
 
 _CONTROL_TIMEOUT_S = 5.0
 _LAST_WORDS_S = 0.5
 _POLL_S = 3.0
-#: A host that does not run `true` in that time is taken for lost.
+#: A host whose sshd does not answer in that time is taken for lost.
 _PROOF_S = 10.0
 #: What ssh says while it waits for a finger on a security key.
 _TOUCH = "Confirm user presence"
@@ -124,9 +125,10 @@ class ControlMaster(WatchedConnection):
         async with self._proving:
             if not (self._notices_late and self.is_up):
                 return
-            argv = self.command.session(self.control_path)
+            # sshd answers by itself, with a refusal; a shell would wait for a home that stalls.
+            argv = [*self.command.control(self.control_path), "-W", PROBE_TARGET, "--", "mux"]
             with contextlib.suppress(TimeoutError):
-                await run_child([*argv, "--", self.host, "true"], timeout_s=_PROOF_S)
+                await run_child(argv, timeout_s=_PROOF_S)
                 return
             async with self._lock:
                 if self.adopted and self.is_up:
