@@ -95,7 +95,9 @@ async def test_a_session_whose_agent_breaks_the_protocol_says_so(
     async with on_a_terminal(project, "run", "true") as screen:
         assert await screen.ended() != 0
     assert not any(one in screen.raw for one in _OBEYED)
-    assert len(screen.lines) == 1
+    said = " ".join(screen.lines)  # wrapped
+    assert said.startswith("tk: the allocation is over: ") and said.endswith(": tk up")
+    assert said.count("tk: ") == 1 and len(screen.lines) <= 3
     assert re.search(why, status["detail"])
 
 
