@@ -142,6 +142,34 @@ async def test_a_session_that_is_killed_in_a_cast(project: Project) -> None:
     await terminal.line(r"run 1 · ended: exit code 0")
 
 
+async def test_a_rank_that_a_signal_stops_before_a_killed_session_is_taken_up(
+    project: Project,
+) -> None:
+    terminal = await looping(project, 2)
+    pid = (await project.status())["pid"]
+    async with console_at_the_stop(project, 2) as screen:
+        of_rank = await pids(project)
+        os.kill(of_rank[1], signal.SIGSTOP)
+        try:
+            os.kill(pid, signal.SIGKILL)
+            await screen.shows(r"the session is gone; the ranks stay as they are")
+            await project.up()
+            # It hides no other rank.
+            await shown(screen, r"2 ranks on 1 node .* 1 running, 1 stopped$")
+            await typed(screen, "cast ranks(0) p total", "0$")
+        finally:
+            os.kill(of_rank[1], signal.SIGCONT)
+        await shown(screen, rf"rank 1 stopped: ranks\.py:{LOOP} ")
+        await typed(screen, "cast ranks(:) p total", r"0-1 +0$")
+        await typed(screen, f"b ranks.py:{TENS}", r"0-1 +Breakpoint 1 at")
+        await typed(screen, "cast ranks(:) c", rf"ranks 0-1 stopped: ranks\.py:{TENS} ")
+        screen.type("q\r")
+        assert await screen.ended() == 0
+    done = await project.tk("console", "-c", "cast ranks(:) c")
+    assert "runs on" in done.out
+    await terminal.line(r"run 1 · ended: exit code 0")
+
+
 @pytest.mark.slow
 async def test_two_consoles_on_the_same_ranks(project: Project) -> None:
     terminal = await looping(project, 2)

@@ -80,6 +80,7 @@ class SharedDebuggee:
         self._answers: set[asyncio.Future[Message]] = set()
         self._joining = asyncio.Lock()
         self._joined = False
+        self._closed = False
         #: The question where it is that has no answer yet; it ends with the connection.
         self.look: asyncio.Task[Position | None] | None = None
 
@@ -174,6 +175,8 @@ class SharedDebuggee:
             )
 
     def _expect(self) -> asyncio.Future[Message]:
+        if self._closed:
+            raise ConnectionError("the process has hung up")
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._answers.add(answer)
         return answer
@@ -271,6 +274,7 @@ class SharedDebuggee:
 
     def close(self) -> None:
         """Give up all questions."""
+        self._closed = True
         for task in self._tasks:
             task.cancel()
         answers, self._answers = self._answers, set()

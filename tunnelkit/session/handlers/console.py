@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shlex
 from collections.abc import Coroutine, Mapping
 
@@ -12,26 +11,20 @@ from tunnelkit.debug.dap.messages import Message, dump, objects, parse, section,
 from tunnelkit.debug.debug_target import DebugTarget
 from tunnelkit.debug.generation import Generation
 from tunnelkit.debug.loop import DebugLoop
-from tunnelkit.debug.pdb.paipdb_offer import offer_paipdb
-from tunnelkit.debug.rank_looks import look
 from tunnelkit.debug.ranks.console_messages import (
     COMMANDS,
-    OPEN_EDITOR,
     AnswerMessage,
     EventMessage,
     RaisedInfo,
     RaisedMessage,
-    RankEntry,
     RosterMessage,
-    State,
     ToConsole,
 )
-from tunnelkit.debug.ranks.sample import RankState
-from tunnelkit.debug.shared_debuggee import RaisedException, SharedDebuggee
 from tunnelkit.errors import DebugError
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.dap_framing import DapError, DapReader, frame
 from tunnelkit.mux.tasks import cancel_all, start
+from tunnelkit.session.debugging.console_rank import JOIN_S, ConsoleRank
 from tunnelkit.session.runtime.state import SessionState
 from tunnelkit.session.session import Session
 
@@ -39,18 +32,8 @@ from tunnelkit.session.session import Session
 _BEHIND_BYTES = 8 << 20
 #: Of one console at a time: 1,024 ranks, some requests each.
 _MOST_ASKED = 16_384
-_PATIENCE_S = 1.5
 #: Between two rosters: each has all ranks, and each rank that comes or begins changes it.
 _ROSTER_GAP_S = 0.2
-#: They need a debuggee that has been joined.
-_SETTING = frozenset({"setBreakpoints", "setExceptionBreakpoints"})
-#: Limit of the wait for a program that begins to reach its first line.
-_ENTRY_S = 5.0
-_STATES: dict[RankState, State] = {
-    RankState.WAITING: "waiting",
-    RankState.STOPPED: "stopped",
-    RankState.ENDED: "ended",
-}
 
 
 def _expected(loop: DebugLoop, run: Generation | None) -> int:
@@ -74,7 +57,7 @@ class ConsoleServer:
         self._loop = loop
         self._channel = channel
         self._run: Generation | None = None
-        self._ranks: dict[int, _ConsoleRank] = {}
+        self._ranks: dict[int, ConsoleRank] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked = 0
         self._told: RosterMessage | None = None
@@ -189,16 +172,28 @@ class ConsoleServer:
                 rank.close()
             self._run, self._ranks = run, {}
         newest = {one.who.rank or 0: one for one in (run.targets if run is not None else ())}
-        coming = []
+        coming: list[ConsoleRank] = []
         for number, target in newest.items():
             known = self._ranks.get(number)
             if target.asked is None or (known is not None and known.shared is target.asked):
                 continue
             if known is not None:
                 known.close()
-            self._ranks[number] = rank = _ConsoleRank(self, number, target, target.asked)
+            self._ranks[number] = rank = ConsoleRank(self, number, target, target.asked)
             coming.append(rank)
-        await asyncio.gather(*(rank.join() for rank in coming))
+        if coming:
+            for rank in coming:
+                rank.joining = start(self._tasks, self._join(rank))
+            await asyncio.wait([rank.settled for rank in coming], timeout=JOIN_S)
+            for rank in coming:
+                rank.listed = True
+
+    async def _join(self, rank: ConsoleRank) -> None:
+        """Join a rank, beside the others: one may hang."""
+        await rank.join()
+        # Those that came together, and did not hang, share one roster.
+        if rank.listed:
+            self._changed.set()
 
     @property
     def keeps_failures(self) -> bool:
@@ -236,7 +231,7 @@ class ConsoleServer:
             "world_size": run.world_size if run is not None else 0,
             "expected": _expected(self._loop, run),
             "ranked": self._loop.ranked,
-            "ranks": [self._ranks[number].entry() for number in sorted(self._ranks)],
+            "ranks": [rank.entry() for _, rank in sorted(self._ranks.items()) if rank.listed],
         }
         if roster != self._told:
             self._told = roster
@@ -266,117 +261,6 @@ class ConsoleServer:
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
         start(self._tasks, work)
-
-
-class _ConsoleRank:
-    """One rank, as one console knows it. `join` it, `close` it."""
-
-    def __init__(
-        self, console: ConsoleServer, number: int, target: DebugTarget, shared: SharedDebuggee
-    ) -> None:
-        self._console = console
-        self._number = number
-        self._target = target
-        self.shared = shared
-        self.state: State = "running"
-        self._owed = 0
-        #: It has stopped, or ended.
-        self._told = asyncio.Event()
-
-    async def join(self) -> None:
-        """Find out how it is, and take part in a program that has begun."""
-        self.shared.watch(self, self._event)
-        found = (await look([self._target], _PATIENCE_S))[0].state
-        self.state = _STATES.get(found, "running")
-        if self.state == "waiting" and self._console.entry:
-            await self.begin(entry=True)
-            # Then the console learns of the rank as one that has stopped.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_ENTRY_S):
-                    await self._told.wait()
-            return
-        if self.state in ("waiting", "ended"):
-            return
-        if not self.shared.connection.configured and self._target.editor is None:
-            # Adopted from a killed session: the agent tells again who stands.
-            await self.begin()
-        elif self._console.keeps_failures and not self.shared.connection.keeps:
-            await self.shared.keep_failures()
-        await self.shared.learned(_PATIENCE_S)
-        self.state = "stopped" if self.shared.connection.is_stopped else "running"
-
-    async def begin(self, *, entry: bool = False) -> None:
-        """Let the program begin. Raises DebugError, ConnectionError."""
-        if entry:
-            await self.shared.ask("evaluate", offer_paipdb())
-        attach = self._console.attach_arguments(entry=entry)
-        await self.shared.begin(attach, keeps=self._console.keeps_failures)
-        self._target.begun_by_console()
-        self.state = "stopped" if self.shared.connection.is_stopped else "running"
-
-    async def ask(self, command: str, arguments: Message) -> Message:
-        """Send a request; return its response. Raises ConnectionError."""
-        self._owed += 1
-        try:
-            if command == OPEN_EDITOR:
-                return await self._console.open_in_editor(self._target)
-            if command in _SETTING and self.state == "waiting":
-                await self.shared.join(self._console.attach_arguments())
-            if command == "setExceptionBreakpoints":
-                return await self.shared.set_filters(self, arguments)
-            if command == "setBreakpoints":
-                path = text(section(arguments, "source").get("path"))
-                return await self.shared.set_breakpoints(
-                    self, path, objects(arguments.get("breakpoints"))
-                )
-            return await self.shared.ask(command, arguments)
-        finally:
-            self._owed -= 1
-
-    def entry(self) -> RankEntry:
-        """Return the rank as a JSON object."""
-        who, raised = self._target.who, self.shared.raised
-        entry: RankEntry = {
-            "rank": self._number,
-            "node": who.node,
-            "local": who.local_rank,
-            "pid": self._target.debugged_pid,
-            "state": "ended" if self._target.over else self.state,
-            "stops": [section(stop, "body") for stop in self.shared.connection.stops],
-        }
-        if raised is not None:
-            entry["raised"] = _raised_json(raised)
-        return entry
-
-    def close(self) -> None:
-        """Leave it as it is."""
-        self.shared.unwatch(self)
-
-    def _event(self, event: Message) -> None:
-        name = event.get("event")
-        raised = self.shared.raised
-        if name == "tkRaised":
-            if raised is not None:
-                self._console.raised(self._number, _raised_json(raised))
-            return
-        if name in ("stopped", "terminated", "exited"):
-            self._told.set()
-        if name in ("stopped", "continued"):
-            self.state = "stopped" if self.shared.connection.is_stopped else "running"
-        elif name in ("terminated", "exited"):
-            self.state = "ended"
-        self._console.event(self._number, event, owes=bool(self._owed))
-
-
-def _raised_json(raised: RaisedException) -> RaisedInfo:
-    return {
-        "kind": raised.type,
-        "text": raised.text,
-        "uncaught": raised.uncaught,
-        "file": raised.file,
-        "line": raised.line,
-        "at_s": raised.at_s,
-    }
 
 
 def _answer(number: int, rank: int, response: Message) -> AnswerMessage:
