@@ -127,16 +127,21 @@ async def _session_again(paths: SessionPaths) -> bool:
     False if the user had ended it. Raises TunnelkitError if the successor does not become ready.
     """
     import asyncio
+    import contextlib
 
+    from tunnelkit.errors import NoSessionError
     from tunnelkit.session.runtime import control_client
     from tunnelkit.session.runtime.blocking_client import is_alive
     from tunnelkit.session.runtime.control_calls import Settled
 
     note("[tk] the session is gone; the ranks stay as they are. Waiting for `tk up` ...")
-    while not is_alive(paths):
-        if not paths.launch.exists():
+    while True:
+        if is_alive(paths):
+            # Else it was the one that is going.
+            with contextlib.suppress(NoSessionError):
+                async with control_client.connect(paths) as session:
+                    await session.call(Settled())
+                return True
+        elif not paths.launch.exists():
             return False
         await asyncio.sleep(0.2)
-    async with control_client.connect(paths) as session:
-        await session.call(Settled())
-    return True
