@@ -18,7 +18,9 @@ LIMIT_S = 30
 _MOST_BYTES = 1 << 20
 #: A variable, perhaps with a plain text in its place: bash runs nothing for it in double quotes.
 _REFERENCE = re.compile(
-    r"\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*(?::?[-+](?:[\w./:=,+@%~ -]|\$[A-Za-z_]\w*)*)?\})", re.ASCII
+    r"\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*(?::?[-+](?:[\w./:=,+@%~ -]"
+    r"|\$[A-Za-z_]\w*|\$\{[A-Za-z_]\w*\})*)?\})",
+    re.ASCII,
 )
 # tk_say KIND NUMBER CODE TEXT: one answer. Both are tried, since a module may not be there for
 # shells that are no login shells.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tunnelkit.scheduler.shell_text import shell_lines
 
@@ -25,6 +25,8 @@ _TESTS = frozenset(
 )
 #: Output that only the shell will know; the innermost first.
 _UNKNOWN = re.compile(r"\$\(\((?:[^()]|\([^()]*\))*\)\)|[$<>]\([^()]*\)|`[^`]*`")
+#: In the place of a text that only the shell will know.
+_ANYTHING = "${_}"
 _PWD = re.compile(r"\$\(\s*pwd\s*\)|`\s*pwd\s*`")
 _MOST_NESTED = 8
 _OPENS, _CLOSES = frozenset({"if", "case"}), frozenset({"fi", "esac"})
@@ -61,7 +63,7 @@ def simple_commands(text: str) -> Iterator[SimpleCommand]:
             continue
         if _FUNCTION.match(line) is not None:
             depth += 1
-        place.nested = 0
+        place.around.clear()
         for words, is_sure, in_subshell in _split(tokens, place):
             opened = words[0] in _OPENS
             if opened:
@@ -89,15 +91,22 @@ def _command(
         del words[0]
     if words:
         yield SimpleCommand(tuple(words), number, tuple(assigned), is_sure)
+        known.update(dict.fromkeys(_changed(words, known), _ANYTHING))
         if words[0] in ("export", "declare", "readonly", "local"):
             assigned += [(one[1], one[2]) for w in words[1:] if (one := _ASSIGNED.fullmatch(w))]
         else:
             return
     for name, value in assigned:
-        if is_sure and "`" not in value:
-            known[name] = value
-        else:
-            known.pop(name, None)
+        known[name] = value if is_sure and "`" not in value else _ANYTHING
+
+
+def _changed(words: list[str], known: dict[str, str]) -> list[str]:
+    """Return the variables that are something else, which is not known, after this command."""
+    if words[0] in ("cd", "pushd", "popd"):
+        return [name for name, value in known.items() if "$PWD" in value or "${PWD}" in value]
+    if words[0] in ("read", "mapfile", "for", "select"):
+        return [word for word in words[1:] if word.isidentifier()]
+    return []
 
 
 def is_plain(word: str) -> bool:
@@ -118,7 +127,7 @@ def _tokens(line: str) -> list[str] | None:
         return None
     line = _PWD.sub("$PWD", line)
     for _ in range(_MOST_NESTED):
-        line, found = _UNKNOWN.subn("$_", line)
+        line, found = _UNKNOWN.subn(_ANYTHING, line)
         if not found:
             break
     if "`" in line or "$(" in line or "<(" in line:
@@ -145,7 +154,8 @@ class _Place:
     is_conditional: bool
     #: After `|`.
     is_piped: bool = False
-    nested: int = 0
+    #: `is_conditional` of each row around the subshell.
+    around: list[bool] = field(default_factory=list)
 
     @property
     def is_sure(self) -> bool:
@@ -153,8 +163,11 @@ class _Place:
 
     def pass_end(self, end: str, words: list[str]) -> None:
         """Go on behind an operator. words: of the command before it."""
-        self.nested = max(0, self.nested + (end == "(") - (end == ")"))
-        if end in ("(", ")"):
+        if end == "(":
+            self.around.append(self.is_conditional)
+            return
+        if end == ")":
+            self.is_conditional = self.around.pop() if self.around else self.is_conditional
             return
         self.is_piped = end in ("|", "|&")
         if end == "||":
@@ -162,7 +175,7 @@ class _Place:
         elif end == "&&":
             self.is_conditional |= _is_test(words)
         elif not self.is_piped:
-            self.is_conditional = False
+            self.is_conditional = bool(self.around) and self.around[-1]
 
 
 def _is_test(words: list[str]) -> bool:
@@ -176,7 +189,8 @@ def _split(parts: list[str], place: _Place) -> list[tuple[list[str], bool, bool]
     found: list[tuple[list[str], bool, bool]] = []
     words: list[str] = []
     skip = False
-    for part in [*parts, *([";"] if parts and parts[-1] not in _ENDS else [])]:
+    goes_on = not parts or (parts[-1] in _ENDS and parts[-1] != ")")
+    for part in [*parts, *([] if goes_on else [";"])]:
         if skip:
             skip = False
         elif part in _REDIRECTS:
@@ -185,7 +199,7 @@ def _split(parts: list[str], place: _Place) -> list[tuple[list[str], bool, bool]
                 del words[-1]
         elif part in _ENDS:
             if words:
-                found.append((words, place.is_sure, bool(place.nested)))
+                found.append((words, place.is_sure, bool(place.around)))
             place.pass_end(part, words)
             words = []
         elif part == "()":

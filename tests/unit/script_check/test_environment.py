@@ -136,7 +136,7 @@ def test_variables_are_those_of_the_steps_before(site: Path) -> None:
     steps: list[Step] = [
         ("module", ["load", "gcc"]),
         ("cd", ["~/here"]),
-        ("export", ["PYTHONPATH", "$PWD/own${PYTHONPATH:+:$PYTHONPATH}"]),
+        ("export", ["PYTHONPATH", "$PWD/own${PYTHONPATH:+:${PYTHONPATH}}"]),
         ("python", [sys.executable, "file", f"{site}/main.py"]),
     ]
     answer = environment.answers(steps, IMPORTS, login=False)
@@ -148,7 +148,16 @@ def test_variables_are_those_of_the_steps_before(site: Path) -> None:
     "word",
     [
         *("$(touch x)", "`touch x`", "${A:-$(touch x)}", "${A:-`touch x`}", "';touch x;'"),
-        *('"; touch x; "', '$A"; touch x; "', "${A[$(touch x)]}", "${A:=x}", "$((1+1))", ""),
+        *(
+            '"; touch x; "',
+            '$A"; touch x; "',
+            "${A[$(touch x)]}",
+            "${A:+${B:-$(touch x)}}",
+            "${A:+${A[$(touch x)]}}",
+            "${A:=x}",
+            "$((1+1))",
+            "",
+        ),
         *("${!A}", "${A@P}", "a b\tc\n*", "\\", "${A:-'$(touch x)'}", "#", "~nobody-here/$"),
     ],
 )

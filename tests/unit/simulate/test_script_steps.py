@@ -94,6 +94,18 @@ PYTHON = [("python", "python", "file", "a.py")]
         ("z | tee x && python a.py", PYTHON),
         ("rm -rf out && srun python a.py", PYTHON),
         ("nvidia-smi && tar xf d.tar && cd b && python a.py", [("cd", "b"), *PYTHON]),
+        # Where it was then.
+        ("cd a\nR=$(pwd)\nsource $R/v/bin/activate",
+         [("cd", "a"), ("venv", "$PWD/v")]),
+        ("R=$PWD\ncd a\nsource $R/v/bin/activate", [("cd", "a")]),
+        ("R=`pwd`\n(cd a; make)\nsource $R/v/bin/activate", [("venv", "$PWD/v")]),
+        # What is set to something.
+        ("if x; then R=a; else R=b; fi\nexport PYTHONPATH=${R}c\npython a.py", []),
+        ("read R\nexport PYTHONPATH=$R/src\npython a.py", []),
+        ("for R in a b; do export PYTHONPATH=$R; python a.py; done", []),
+        # A list in a subshell ends with it.
+        ("[ -d x ] && (echo a; python b.py)\npython a.py", PYTHON),
+        ("z || (cd x && python b.py)\nmodule load y", [("module", "load", "y")]),
         # A subshell runs what it holds, and sets nothing.
         ("(python a.py) > log", PYTHON),
         ("time ( python a.py )", PYTHON),

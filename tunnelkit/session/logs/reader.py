@@ -192,19 +192,26 @@ class LogReader:
 
     async def _pieces(self, stream: ByteStream) -> AsyncGenerator[LogEvent]:
         """Yield what comes, until the stream ends or its link is dead; and a remark if the link
-        is alive and nothing comes: another script would find the same file system."""
+        is alive and nothing comes: another script would find the same file system. Only who
+        follows waits for it without a limit."""
+        silences = 0
         async with aclosing(_received(stream)) as pieces:
             async for data in pieces:
+                silences = 0 if data else silences + 1
                 if data:
                     yield data
                 elif not await self.cluster.is_alive():
                     return
+                elif self.ended is None and silences == _MOST_FAILURES:
+                    raise self._unreadable(
+                        "most likely its file system does not answer there",
+                        "try again later; `tk logs JOB -f` waits for it",
+                    )
                 elif not self._silent:
                     self._silent = True
                     yield (
                         f"nothing has come from {self.cluster.name} for {_SILENCE_S:.0f} s, most "
-                        "likely since the log's file system does not answer there; the log goes on "
-                        "when it does"
+                        "likely since the log's file system does not answer there; tk waits for it"
                     )
 
     def _parsed(self, reader: FrameReader, data: bytes) -> list[Frame]:

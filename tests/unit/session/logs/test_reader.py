@@ -317,6 +317,16 @@ async def test_a_file_system_that_stalls_is_waited_for(tmp_path: Path, stall: St
     assert following.data == b"step 1\n"
 
 
+async def test_only_who_follows_waits_for_it_without_a_limit(tmp_path: Path, stall: Stall) -> None:
+    path = tmp_path / "log"
+    path.write_text("step 1\n")
+    link = LocalLink(programs=stall.programs)
+    async with asyncio.timeout(20):
+        with pytest.raises(ConnectionFailed, match="can't be read") as caught:
+            await _read(link, path)
+    assert "does not answer" in (caught.value.cause or "") and link.opened == 1
+
+
 async def test_silence_of_a_dead_link_is_a_cut(tmp_path: Path, stall: Stall) -> None:
     path = tmp_path / "log"
     path.write_text("step 1\n")

@@ -127,7 +127,6 @@ async def _session_again(paths: SessionPaths) -> bool:
     False if the user had ended it. Raises TunnelkitError if the successor does not become ready.
     """
     import asyncio
-    import contextlib
 
     from tunnelkit.errors import NoSessionError
     from tunnelkit.session.runtime import control_client
@@ -137,11 +136,29 @@ async def _session_again(paths: SessionPaths) -> bool:
     note("[tk] the session is gone; the ranks stay as they are. Waiting for `tk up` ...")
     while True:
         if is_alive(paths):
-            # Else it was the one that is going.
-            with contextlib.suppress(NoSessionError):
+            try:
                 async with control_client.connect(paths) as session:
                     await session.call(Settled())
                 return True
+            except NoSessionError:
+                if await _is_over(paths):
+                    raise
+                # It was the one that is going.
         elif not paths.launch.exists():
             return False
         await asyncio.sleep(0.2)
+
+
+async def _is_over(paths: SessionPaths) -> bool:
+    """Return True if a session answers whose allocation is over."""
+    import contextlib
+
+    from tunnelkit.errors import TunnelkitError
+    from tunnelkit.session.runtime import control_client
+    from tunnelkit.session.runtime.control_calls import Status
+    from tunnelkit.session.runtime.state import SessionState
+
+    with contextlib.suppress(TunnelkitError):
+        async with control_client.connect(paths) as session:
+            return (await session.call(Status()))["state"] == SessionState.ENDED
+    return False
