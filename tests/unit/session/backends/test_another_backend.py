@@ -55,7 +55,7 @@ PATIENCE_S = 60.0
 NODE = "cell"
 # $1 the cell's directory; stdin: the job's script. The holder's group is the allocation.
 SUBMIT = r"""
-cd "$1" && cat >script
+cd "$1" && rm -f pid && cat >script
 HOME=$1 setsid sh -c 'echo $$ >pid; sh script; echo $? >code' </dev/null >log 2>&1 &
 until [ -s pid ]; do sleep 0.01; done
 cat pid
