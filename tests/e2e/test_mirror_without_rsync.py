@@ -1,4 +1,4 @@
-"""Which transfer a mirror without an agent uses: rsync, tar, or none at all."""
+"""The transfer of a mirror without an agent: rsync, tar, or none at all."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ from tests.support.console_rig import (
     shown,
     typed,
 )
+from tests.support.terminal import Terminal
 from tests.support.tkrig import Project, eventually
 from tunnelkit import lab as tk_lab
 from tunnelkit.lab import LabInfo
@@ -118,6 +119,13 @@ async def test_a_rank_that_a_signal_stops_in_a_cast_and_ctrl_c(project: Project)
     assert await states(project) == {0: "stopped", 1: "stopped"}
 
 
+async def runs_to_its_end(project: Project, terminal: Terminal) -> None:
+    """A new console lets all ranks run on."""
+    done = await project.tk("console", "-c", "cast ranks(:) c")
+    assert "runs on" in done.out
+    await terminal.line(r"run 1 · ended: exit code 0")
+
+
 async def test_a_session_that_is_killed_in_a_cast(project: Project) -> None:
     terminal = await looping(project, 2)
     pid = (await project.status())["pid"]
@@ -137,9 +145,7 @@ async def test_a_session_that_is_killed_in_a_cast(project: Project) -> None:
         await typed(screen, "cast ranks(:) c", rf"ranks 0-1 stopped: ranks\.py:{TENS} ")
         screen.type("q\r")
         assert await screen.ended() == 0
-    done = await project.tk("console", "-c", "cast ranks(:) c")
-    assert "runs on" in done.out
-    await terminal.line(r"run 1 · ended: exit code 0")
+    await runs_to_its_end(project, terminal)
 
 
 async def test_a_rank_that_a_signal_stops_before_a_killed_session_is_taken_up(
@@ -167,9 +173,7 @@ async def test_a_rank_that_a_signal_stops_before_a_killed_session_is_taken_up(
         await typed(screen, "cast ranks(:) c", rf"ranks 0-1 stopped: ranks\.py:{TENS} ")
         screen.type("q\r")
         assert await screen.ended() == 0
-    done = await project.tk("console", "-c", "cast ranks(:) c")
-    assert "runs on" in done.out
-    await terminal.line(r"run 1 · ended: exit code 0")
+    await runs_to_its_end(project, terminal)
 
 
 @pytest.mark.slow

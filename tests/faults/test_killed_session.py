@@ -121,7 +121,7 @@ async def test_what_a_program_writes_while_no_session_is_there_is_in_tk_logs(
     os.kill(status["pid"], signal.SIGKILL)
     await terminal.line("the session is gone; the program lives on")
     (project.remote() / "go").touch()
-    await eventually((project.remote() / "done").exists, "end of the program's words")
+    await eventually((project.remote() / "done").exists, "end of the program's output")
 
     await project.up()
     await terminal.line("the session is back")

@@ -214,14 +214,14 @@ class SessionAgents:
 
     async def shut_down(self, ending: ShutdownSequence) -> bool:
         """End the agents; return False if that is not certain."""
-        client, anew = self.client, self._broken_off
-        if client is None or not (client.is_up or anew):
+        client, is_cut = self.client, self._broken_off
+        if client is None or not (client.is_up or is_cut):
             return client is None
         await ending.step("the other nodes' agents", self.peers.shut_down(), 5.0)
-        work = self._shut_down_anew() if anew else client.shut_down("tk down")
+        work = self._reconnect_to_shut_down() if is_cut else client.shut_down("tk down")
         return await ending.step("the agent", work, 8.0)
 
-    async def _shut_down_anew(self) -> None:
+    async def _reconnect_to_shut_down(self) -> None:
         client = self._make_client(self.cluster.allocated)
         try:
             with contextlib.suppress(AgentGone):  # it has ended already

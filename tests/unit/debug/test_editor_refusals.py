@@ -54,7 +54,7 @@ async def answer(port: EditorPort) -> Message:
         while data := await reader.read(65536):
             for body in frames.feed(data):
                 return dict(json.loads(body))
-        raise AssertionError("it hung up without a word")
+        raise AssertionError("it hung up without a message")
     finally:
         writer.close()
 

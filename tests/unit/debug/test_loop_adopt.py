@@ -76,19 +76,19 @@ async def test_the_log_is_read_from_the_first_record_that_is_not_there(
 async def test_old_events_are_told_but_only_new_ones_change_the_loop(adapters: Pipes) -> None:
     agent, port = KeptAgent(), EditorPort(0)
     port.open()
-    told: list[LoopRecord] = []
+    seen: list[LoopRecord] = []
     one = OneAgent(agent)
     one.adopt(_LEFT)
-    loop = DebugLoop(one, port, adapters, on_record=told.append)
+    loop = DebugLoop(one, port, adapters, on_record=seen.append)
     await loop.adopt(_LEFT, {0: 5})
     agent.send(5, EVENT, event_payload("ended", generation=2, code=1))
     agent.send(6, STDERR, b"Traceback\n")
     agent.send(7, EVENT, event_payload("starting", generation=3, pid=17))
     agent.send(8, EVENT, event_payload("attached", generation=3))
     async with asyncio.timeout(_DEADLINE_S):
-        while len(told) < 4:
+        while len(seen) < 4:
             await asyncio.sleep(0)
-        assert [one.number for one in told] == [5, 6, 7, 8]
+        assert [one.number for one in seen] == [5, 6, 7, 8]
         assert loop.state == "armed" and loop.first() is None
         agent.send(9, EVENT, event_payload("attached", generation=3))
         while loop.state != "attached":

@@ -8,16 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.diagnosis.ended_cases import START_S, job, log, verdict, verdicts
+from tests.unit.diagnosis.ended_cases import job, log, verdict, verdicts
 from tests.unit.diagnosis.test_logmarks import FAULTS
 from tunnelkit.diagnosis.codes.registry import CODES
 from tunnelkit.diagnosis.evidence.box import (
     BoxSample,
     BoxView,
-    GpuFault,
     MemoryLevel,
     ProcessEnd,
-    SignalSeen,
 )
 from tunnelkit.diagnosis.evidence.end import EndView, LogView, StepView
 from tunnelkit.diagnosis.evidence.job import JobView
@@ -280,63 +278,6 @@ def test_progress_gives_a_figure_for_the_time() -> None:
     assert found.next_steps[0].command == "tk up --time 2:30:00"
 
 
-def test_peaks_and_what_could_be_asked_for_less() -> None:
-    steps = (_step("0", 4),)
-    found = verdict(job("COMPLETED", ran_s=300), steps=steps)
-    assert found.next_steps[0].command == "tk up --mem 6G"
-    assert found.because[1].text == "memory: 4 GB of 64 GB at its highest sample"
-    short = verdict(job("COMPLETED", ran_s=59), steps=steps)
-    assert not short.next_steps
-
-
-def _step(step: str, gb: int, tasks: int | None = 1, begin: float = 0, end: float = 9) -> StepView:
-    return StepView(
-        step, "python", "COMPLETED", 0, 0, START_S + begin, START_S + end, gb << 30, tasks=tasks
-    )
-
-
-@pytest.mark.parametrize(
-    "steps",
-    [
-        (_step("0", 2, tasks=32),),
-        (_step("0", 2, tasks=None),),
-        (_step("0", 2), _step("1", 1, begin=8, end=20)),
-        (_step("0", 2), StepView("1", "x", "COMPLETED", 0, 0, tasks=1)),
-    ],
-)
-def test_the_largest_task_is_not_what_a_node_used(steps: tuple[StepView, ...]) -> None:
-    """MaxRSS is one task's, and steps may run at the same time."""
-    found = verdict(job("COMPLETED", ran_s=300), steps=steps)
-    assert found.because[1].text == "memory: 2 GB, its largest task at its highest sample"
-    assert not any("--mem" in one.command for one in found.next_steps)
-
-
-def test_steps_one_after_another_beside_the_script() -> None:
-    steps = (_step("batch", 1, end=20), _step("0", 2), _step("1", 3, begin=9, end=20))
-    found = verdict(job("COMPLETED", ran_s=300), steps=(*steps, _step("extern", 1, tasks=2)))
-    assert found.because[1].text == "memory: 4 GB of 64 GB at its highest sample"
-
-
-# -- with a black box
-
-
-def _box(**fields: object) -> BoxView:
-    return BoxView(node="n1", uid=1000, **fields)  # type: ignore[arg-type]
-
-
-KILLED = ProcessEnd(99, "python", rank=2, signal=9, rss_bytes=60 << 30)
-LEVEL = MemoryLevel("job", limit_bytes=64 << 30, oom=1, oom_kill=1)
-
-
-def test_counters_prove_whose_limit_it_was() -> None:
-    found = verdict(job("FAILED", 137), box=_box(memory=(LEVEL,), ends=(KILLED,)))
-    assert (found.code, found.certainty) == ("oom-limit", PROVEN)
-    assert found.sentence == (
-        "failed: the kernel killed python (rank 2 on n1) for memory, at the job's limit of 64 GB"
-    )
-    assert found.next_steps[0].command == "sbatch --mem=80G train.sh"
-
-
 def test_a_site_whose_slurm_measures_memory_itself() -> None:
     line = "slurmstepd-n1: error: StepId=7.batch exceeded memory limit (198389760 > 157286400), "
     found = verdict(job("FAILED", 0, 9), line + "being killed\n")
@@ -352,67 +293,10 @@ def test_a_likely_verdict_says_so_behind_the_jobs_number() -> None:
     assert replace(found, certainty=PROVEN).predicate == "stands still"
 
 
-def test_the_node_ran_out_only_if_all_levels_were_counted() -> None:
-    zero = MemoryLevel("job", oom=0, oom_kill=1)
-    found = verdict(job("FAILED", 137), box=_box(memory=(zero,), ends=(KILLED,)))
-    assert (found.code, found.certainty) == ("oom-node", PROVEN)
-    unknown = MemoryLevel("step", oom=None, oom_kill=1)
-    found = verdict(job("FAILED", 137), box=_box(memory=(zero, unknown), ends=(KILLED,)))
-    assert (found.code, found.certainty) == ("killed-unknown", UNKNOWN)
-
-
-def _samples(cpu_s: float, log_bytes: int, count: int = 40) -> tuple[BoxSample, ...]:
-    return tuple(
-        BoxSample(START_S + 90.0 * at, cpu_s * at, 1, log_bytes * at) for at in range(count)
-    )
-
-
-@pytest.mark.parametrize(
-    ("cpu_s", "log_bytes", "code", "certainty"),
-    [
-        (80.0, 100, "timeout-working", PROVEN),
-        (0.0, 0, "timeout-hang", PROVEN),
-        (0.0, 100, "timeout-working", LIKELY),
-    ],
-)
-def test_samples_tell_work_from_a_hang(
-    cpu_s: float, log_bytes: int, code: str, certainty: Certainty
-) -> None:
-    box = _box(samples=_samples(cpu_s, log_bytes))
-    found = verdict(job("TIMEOUT", 0, 15, ran_s=3600), box=box)
-    assert (found.code, found.certainty) == (code, certainty)
-
-
 def test_without_samples_cpu_time_of_the_accounting_hints_at_a_hang() -> None:
     steps = (StepView("batch", "batch", "CANCELLED", 0, 15, cpu_s=0.56),)
     found = verdict(job("TIMEOUT", 0, 15, ran_s=3600), steps=steps)
     assert (found.code, found.certainty) == ("timeout-hang", LIKELY)
-
-
-def test_a_hard_limit_of_cpu_time_and_a_sender() -> None:
-    end = ProcessEnd(9, "python", signal=9, cpu_s=3600.2)
-    found = verdict(job("FAILED", 137), box=_box(ends=(end,), cpu_limit_s=3600))
-    assert (found.code, found.certainty) == ("cpu-limit", PROVEN)
-    sent = SignalSeen(15, START_S, sender_uid=1000, sender_pid=5, sender_name="bash")
-    end = ProcessEnd(9, "python", signal=15)
-    found = verdict(job("FAILED", 143), box=_box(ends=(end,), signals=(sent,)))
-    assert (found.code, found.certainty) == ("terminated", PROVEN)
-    assert "a process of yours (bash)" in found.sentence
-
-
-@pytest.mark.parametrize(
-    ("fault", "code"),
-    [
-        (GpuFault(0, xid=79), "gpu-lost"),
-        (GpuFault(0, nvml=15), "gpu-lost"),
-        (GpuFault(0, xid=48), "gpu-memory-error"),
-        (GpuFault(0, xid=119), "gpu-reset"),
-        (GpuFault(0, nvml=18), "gpu-driver"),
-        (GpuFault(0, xid=31), "exception"),
-    ],
-)
-def test_errors_of_a_gpu(fault: GpuFault, code: str) -> None:
-    assert verdict(job("FAILED", 1), TRACEBACK, box=_box(gpu_faults=(fault,))).code == code
 
 
 # -- any evidence

@@ -280,7 +280,7 @@ def agent(tmp_path: Path) -> Iterator[UnheardAgent]:
 async def test_what_waits_for_an_agent_that_ended_unheard_is_told(
     paths: SessionPaths, monkeypatch: pytest.MonkeyPatch, agent: UnheardAgent
 ) -> None:
-    told = "the allocation is over: there is no agent on the node any more"
+    reason = "the allocation is over: there is no agent on the node any more"
     forward = calls.ForwardAdd(forward=f"{free_port()}:localhost:1", wire=True)
     async with ready(paths, monkeypatch, agent.connect), asyncio.timeout(PATIENCE_S):
         await ask(paths, calls.Settled())
@@ -295,10 +295,10 @@ async def test_what_waits_for_an_agent_that_ended_unheard_is_told(
             agent.gone.set()
             for stream in (running, later):
                 detail = await stream.closed()
-                assert detail is not None and str(detail["error"]).startswith(told)
+                assert detail is not None and str(detail["error"]).startswith(reason)
             with pytest.raises(TunnelkitError) as caught:
                 await waiting
-            assert told in caught.value.one_line() and caught.value.hint
+            assert reason in caught.value.one_line() and caught.value.hint
             await ended(paths)
             detail = await session.open(calls.ExecStream(argv=["cat"], cwd="/")).closed()
             assert detail is not None and "allocation is over" in detail["failure"]["message"]

@@ -38,7 +38,7 @@ _POLL_S = 3.0
 _PROOF_S = 10.0
 #: What ssh says while it waits for a finger on a security key.
 _TOUCH = "Confirm user presence"
-#: ssh's words for a host that went silent after its banner: mostly it waits for a confirmation.
+#: ssh's message for a host that went silent after its banner: mostly it waits for a confirmation.
 _SILENT_LOGIN = re.compile(r"^Connection to .* timed out", re.MULTILINE)
 _NO_BANNER = "during banner exchange"
 

@@ -1,4 +1,4 @@
-"""The logins that wait for their user: for these ssh must bear a host that is silent for long."""
+"""Hosts whose logins wait for their user: ssh must allow them a long silence."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ _LAST_PHASES = ("Completed", "Failed", "Aborted", "Terminated")
 
 
 def how_ended(found: object) -> str:
-    """Return its controller's word for the object's end; "" as long as it may have pods."""
+    """Return the controller's condition that ends the object; "" as long as it may have pods."""
     conditions = field(found, "status", "conditions")
     for one in conditions[:64] if isinstance(conditions, list) else ():
         kind = field(one, "type")

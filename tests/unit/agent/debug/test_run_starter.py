@@ -112,8 +112,8 @@ async def test_asking_twice_at_once_while_the_next_is_made_is_no_accident(place:
             stop = await rig.f5(front, 2)
             # The next one is about to be forked, from what is being thrown away.
             (place / "slow.py").write_text(SLOW + f"value = {number}\n")
-            told = await asyncio.gather(*(rig.loop.refresh() for _ in range(4)))
-            assert sum(bool(ended) for ended in told) <= 1
+            answers = await asyncio.gather(*(rig.loop.refresh() for _ in range(4)))
+            assert sum(bool(ended) for ended in answers) <= 1
             rig.events.clear()
             await stop.finish()
             assert (await rig.event("ended"))["generation"] == front

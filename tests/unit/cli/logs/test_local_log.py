@@ -95,5 +95,5 @@ def test_events_that_are_cut_are_shown_once(
             log.add("message", f"event {number:03}")
 
     shown = _following(path, b"event 059", write)
-    told = [json.loads(line)["text"] for line in shown.splitlines()]
-    assert told == [f"event {number:03}" for number in range(60)]
+    texts = [json.loads(line)["text"] for line in shown.splitlines()]
+    assert texts == [f"event {number:03}" for number in range(60)]

@@ -27,7 +27,7 @@ needs_ssh = pytest.mark.skipif(shutil.which("ssh") is None, reason="held against
 
 
 def by_ssh(config: ConfigFiles, host: str) -> dict[str, str]:
-    """What ssh itself makes of it."""
+    """Return ssh's own reading of the file."""
     argv = ["ssh", "-F", str(config.given), "-G", "--", host]
     text = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     return dict(line.split(" ", 1) for line in text.splitlines() if " " in line)

@@ -57,7 +57,7 @@ def test_another_one_has_nothing_that_was_sent(manifest: Manifest, tmp_path: Pat
 
 
 def test_what_is_still_there_counts_as_sent(manifest: Manifest) -> None:
-    """But no directory, which must be made known anew, and nothing that may still arrive."""
+    """But no directory, which the agent must create again, and nothing that may still arrive."""
     doubt_all(manifest, "uid two")
     accept(manifest, {"a", "d", "begun"}, {"a": "stamp"})
     assert manifest.rows["a"] == _FILE._replace(proven=False, stamp="stamp")

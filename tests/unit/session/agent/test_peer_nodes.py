@@ -85,7 +85,7 @@ async def test_a_node_goes_by_its_whole_name_and_a_host_by_a_short_one_of_its_ow
 async def test_an_agent_that_refuses_is_told_and_tried_again_for_its_user(tmp_path: Path) -> None:
     there = LocalAgent(tmp_path, f"peer-{tmp_path.name}")
     refusals: list[ConnectionFailed] = []
-    told: asyncio.Queue[tuple[str, TunnelkitError]] = asyncio.Queue()
+    stuck: asyncio.Queue[tuple[str, TunnelkitError]] = asyncio.Queue()
 
     async def dial(node: str, name: str) -> ByteStream:
         if refusals:
@@ -100,7 +100,7 @@ async def test_an_agent_that_refuses_is_told_and_tried_again_for_its_user(tmp_pa
         dial,
         runs,
         debuggee=lambda channel, header: None,
-        on_stuck=lambda node, error: told.put_nowait((node, error)),
+        on_stuck=lambda node, error: stuck.put_nowait((node, error)),
     )
     peers.allocated(["n1", "n2"])
     async with asyncio.timeout(30.0):
@@ -110,13 +110,13 @@ async def test_an_agent_that_refuses_is_told_and_tried_again_for_its_user(tmp_pa
         refusals += refused
         client.drop_link("cut")
         for error in refused:
-            assert await told.get() == ("n2", error)
+            assert await stuck.get() == ("n2", error)
             assert peers.describe()[0]["why_not"] == error.one_line()
             with pytest.raises(ConnectionFailed) as caught:
                 await peers.execs("n2")
             assert caught.value is error, "nobody would end the wait"
             await peers.retry()
-        assert client.is_up and peers.describe()[0]["why_not"] is None and told.empty()
+        assert client.is_up and peers.describe()[0]["why_not"] is None and stuck.empty()
         assert await peers.client("n2") is client
         await client.shut_down("the test is over")
         await peers.close()

@@ -88,8 +88,8 @@ def test_other_resources_are_refused_from_a_flag_and_told_from_a_file(rig: Rig) 
         rig.record(rig.settings(gpus=4)).check(job("node4"), None)
     assert "tk down first" in caught.value.one_line()
     rig.record(rig.settings(kind="project", gpus=4)).check(job("node4"), None)
-    (told,) = rig.said
-    assert "gpus = 4; this session has 1" in told
+    (notice,) = rig.said
+    assert "gpus = 4; this session has 1" in notice
 
 
 def test_a_job_that_was_taken_over_stays_recorded_as_it_was_made(rig: Rig) -> None:

@@ -1,4 +1,4 @@
-"""What waits for the user: the link, the agent, or both."""
+"""The link, the agent, or both wait for the user."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Hung:
 
 
 class Client:
-    """What a console gets from the session."""
+    """A console's end of the stream from the session."""
 
     def __init__(self, sim: SimRanks) -> None:
         self.states: dict[int, str] = {}

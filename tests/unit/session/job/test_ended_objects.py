@@ -1,4 +1,4 @@
-"""What tk has made in Kubernetes and what has ended: it is removed, and never taken over."""
+"""An ended object that tk made in Kubernetes: tk removes it, and never takes it over."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ class Server:
         if command.argv[0] != "sh":
             return Completed(0, self.record.encode(), b"")
         mark = command.argv[4]
-        told = {"now": "1795248300", "job": self.record}
-        text = "".join(f"\n{mark} {one}\n{told[one]}\n{mark}-code 0\n" for one in told)
+        sections = {"now": "1795248300", "job": self.record}
+        text = "".join(f"\n{mark} {one}\n{sections[one]}\n{mark}-code 0\n" for one in sections)
         return Completed(0, text.encode(), b"")
 
     def cluster(self) -> LogCluster:

@@ -244,13 +244,13 @@ async def test_following_goes_on_once_the_file_can_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader_module, "_LONGEST_PAUSE_S", 0)
-    path, mended = tmp_path / "log", tmp_path / "mended"
+    path, readable = tmp_path / "log", tmp_path / "readable"
     path.write_text("step 1\n")
-    tail = put_program(tmp_path / "bin", "tail", f"[ -e '{mended}' ] || exit 1")
+    tail = put_program(tmp_path / "bin", "tail", f"[ -e '{readable}' ] || exit 1")
     link = LocalLink(programs=tail)
     following = Following(link, path)
     await following.until_said("it can't be read to its size")
-    mended.touch()
+    readable.touch()
     await following.until_data(7)
     following.ended.set()
     await following.task

@@ -99,7 +99,7 @@ partition = "gpu"
 
 
 async def test_a_command_is_asked_for_as_by_tk_up(far: Far) -> None:
-    """What its line says counts before [allocation]."""
+    """Its own options count before [allocation]."""
     (far.home / "tunnelkit.toml").write_text(ALLOCATION)
     slurm = Slurm(bin_dirs=far.program("sbatch", SBATCH))
     what = ToCheck("true", b"", ["-p", "cpu"], far.home, ("true",), Wanted(None, 2))

@@ -1,4 +1,4 @@
-"""What `tk pull` shows while it runs and at its end."""
+"""The output of `tk pull` while it runs and at its end."""
 
 from __future__ import annotations
 
