@@ -234,6 +234,22 @@ async def test_who_doubts_a_link_of_long_patience_ends_it_if_it_is_dead(
 
 
 @OPENSSH
+async def test_a_first_login_without_a_wait_is_the_last_that_may_have_one(
+    connect, cluster, tmp_path
+) -> None:
+    async def prompter(question: str, echo: bool) -> None:
+        return None
+
+    link = await connect(prompter=prompter, patient_logins=tmp_path / "patient-logins")
+    await link.open_node("node1")
+    assert link._login.connection._notices_late
+    assert (tmp_path / "quick-logins").read_text().splitlines() == [link.destination()]
+    await link.close()
+    link = await connect(prompter=prompter, patient_logins=tmp_path / "patient-logins")
+    assert not link._login.connection._notices_late
+
+
+@OPENSSH
 async def test_a_master_that_hangs_is_replaced(connect, cluster) -> None:
     link = await connect()
     hung = link._login.connection.pid

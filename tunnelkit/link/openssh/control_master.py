@@ -36,6 +36,8 @@ _LAST_WORDS_S = 0.5
 _POLL_S = 3.0
 #: A host whose sshd does not answer in that time is taken for lost.
 _PROOF_S = 10.0
+#: A login of that time waited for nobody: a confirmation on a phone takes longer.
+_QUICK_S = 3.0
 #: What ssh says while it waits for a finger on a security key.
 _TOUCH = "Confirm user presence"
 #: ssh's message for a host that went silent after its banner: mostly it waits for a confirmation.
@@ -55,7 +57,7 @@ class ControlMaster(WatchedConnection):
     """One authenticated connection to one host, shared by all that goes there.
 
     `prepare` gives the argv of a new master and the asker that answers its questions (None:
-    nobody); patient: True if the host's logins wait for their user, as `patient_logins` knows.
+    nobody); patient: True if the host's logins wait for their user, or may, by `patient_logins`.
     notice: called with what ssh wants to show. `upstream` is the master that this one goes
     through; only that one's stderr says why a hop could not be made. The process is a child of this
     one, or one that a killed predecessor left and that was adopted.
@@ -162,13 +164,14 @@ class ControlMaster(WatchedConnection):
     # -- a master of our own
 
     async def _start(self) -> None:
-        patient = self.host in self._patient_logins
+        patient = self._may_wait_for_user()
         argv, asker = await self._prepare(patient=patient)
         env = asker.env if asker else _silent_env()
         mark = self._upstream.log.mark() if self._upstream else 0
         self.log = Lines(on_line=self._heard)
         said = Lines(keep=5)
         (stdout, child_stdout), (stderr, child_stderr) = socket_pair(), socket_pair()
+        started = time.monotonic()
         child = await spawn(argv, stdout=child_stdout, stderr=child_stderr, env=env)
         drained = asyncio.create_task(drain(stderr, self.log))
         draining = asyncio.create_task(drain(stdout, said))
@@ -198,9 +201,16 @@ class ControlMaster(WatchedConnection):
             raise
         if asker and asker.answered_at is not None:
             self._patient_logins.add(self.host)
+        elif self._upstream is None and time.monotonic() - started < _QUICK_S:
+            self._patient_logins.add_quick(self.host)
         self._notices_late = patient
         self._child, self.pid, self.adopted = child, child.pid, False
         self._watch = asyncio.create_task(self._watch_child(child, drained, draining))
+
+    def _may_wait_for_user(self) -> bool:
+        """True if the login may wait for a confirmation. Behind a login host that is rare."""
+        known = self._patient_logins
+        return self.host in known if self._upstream else known.may_contain(self.host)
 
     async def _until_ready(
         self, said: Lines, draining: asyncio.Task[None], asker: Asker | None

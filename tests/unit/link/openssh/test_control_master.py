@@ -24,9 +24,14 @@ REFUSED = "me@login: Permission denied (publickey)."
 
 
 class Rig:
-    """A master whose ssh is a script; `patient` has how each start of it was asked for."""
+    """A master whose ssh is a script; `patient` has how each start of it was asked for.
 
-    def __init__(self, directory: Path, *, limit_s: float = 60.0) -> None:
+    quick: the host has let its user in at once before.
+    """
+
+    def __init__(self, directory: Path, *, limit_s: float = 60.0, quick: bool = True) -> None:
+        if quick:
+            (directory / "quick-logins").write_text("login\n")
         self.patient: list[bool] = []
         self.script = "exit 255"
         self.attended = True
@@ -111,3 +116,26 @@ async def test_a_host_that_made_its_user_act_is_remembered(rig: Rig, tmp_path: P
     (tmp_path / "patient-logins").unlink()
     (tmp_path / "patient-logins").mkdir()  # an unusable file is no error
     await Rig(tmp_path).fails(CLOSED)
+
+
+async def test_the_first_login_at_a_host_may_wait_for_its_user(tmp_path: Path) -> None:
+    """Nobody knows yet whether it sends a push."""
+    rig = Rig(tmp_path, quick=False)
+    await rig.fails(DEAD)
+    await rig.fails(SILENT)
+    assert rig.patient == [True, True]
+
+
+def test_a_host_that_lets_its_user_in_at_once_is_remembered(tmp_path: Path) -> None:
+    file = tmp_path / "patient-logins"
+    logins = PatientLogins(file)
+    assert logins.may_contain("login") and "login" not in logins
+    logins.add_quick("login")
+    logins.add_quick("login")
+    assert not PatientLogins(file).may_contain("login")
+    assert (tmp_path / "quick-logins").read_text() == "login\n"
+    logins.add("login")
+    assert PatientLogins(file).may_contain("login"), "it sends a push now"
+    logins.add_quick("login")
+    assert "login" in PatientLogins(file), "a push that came fast is one"
+    assert not PatientLogins(None).may_contain("login"), "without a file there is no first login"
