@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -95,3 +97,20 @@ async def _nothing_is_proven(project: Project) -> None:
     assert "the allocation is over" in waited.err
     report = (await project.tk("sync", "--json")).json
     assert report["proven"] == 0 and report["unproven"].startswith("the allocation is over")
+
+
+async def test_a_debuggee_that_waits_for_an_editor_ends_with_its_killed_agent(
+    project: Project,
+) -> None:
+    """Nobody could bring it one any more, and it holds what it has imported."""
+    status = await project.up("node1", "--cpus", "1")
+    terminal = await project.loop("python", "2.py")
+    started = re.search(r"starting \(pid (\d+)", terminal.text)
+    assert started is not None, terminal.text
+    os.kill(status["agent"]["pid"], signal.SIGKILL)
+    await terminal.ended()
+    waiting = int(started[1])
+    await asyncio.to_thread(
+        processes.until, lambda: not processes.is_alive(waiting), "the debuggee ends"
+    )
+    project.forget_killed_agents()

@@ -24,6 +24,8 @@ __import__("tunnelkit.debuggee.debugpy_launcher", fromlist=["main"]).main()
 """
 _EXIT_POLL_S = 0.002
 _LAST_THREADS_POLL_S = 0.02
+#: An agent that hangs up and lives ends the process itself, in less.
+_ALONE_S = 3.0
 #: The directory of tk_guard.py.
 GUARD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guard")
 #: A file of pydevd's own, whose frames it leaves out.
@@ -182,9 +184,11 @@ def run(
 
     sys.argv = ["-c", *words]
     keeps = postmortem.is_wanted()
+    editor_is_there = _end_alone()
 
     @hidden  # a debugger that stops at the first line must find the program's
     def before() -> None:
+        editor_is_there()
         _watch_main_thread()
         _hide_start()
         if before_code is not None:
@@ -212,6 +216,32 @@ def run(
         raise
     finally:
         _report_exit(code)
+
+
+def _end_alone() -> Callable[[], None]:
+    """End a process whose agent was killed while it waits for an editor, until the result is called:
+    nobody will bring it one, and debugpy would wait without end. Where a release names things
+    otherwise, or the program does not wait, it stays so."""
+    pydb = importlib.import_module("pydevd").PyDB
+    name = "dispose_and_kill_all_pydevd_threads"
+    dispose = getattr(pydb, name, None)
+    if dispose is None or "--wait-for-client" not in sys.argv:
+        return lambda: None
+    waits = True
+
+    def hung_up(self: object, *args: object, **named: object) -> None:
+        dispose(self, *args, **named)
+        time.sleep(_ALONE_S)
+        if waits:
+            os._exit(1)
+
+    def there() -> None:
+        nonlocal waits
+        waits = False
+        setattr(pydb, name, dispose)
+
+    setattr(pydb, name, hung_up)
+    return there
 
 
 def _report_exit(code: Optional[int]) -> None:
