@@ -74,6 +74,21 @@ def test_a_place_is_private_and_writable_or_the_next_one_is_taken(tmp_path: Path
     )
 
 
+def test_who_is_second_to_make_the_place_takes_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pod's main process waits in it for the agent that the other brings."""
+    mkdir = os.mkdir
+
+    def other_is_first(path: str, mode: int = 0o777) -> None:
+        mkdir(path, mode)
+        mkdir(path, mode)
+
+    monkeypatch.setattr(os, "mkdir", other_is_first)
+    place = str(tmp_path / "place")
+    assert script.find_place(iter([place])) == (place, [])
+
+
 def test_home_and_user_are_given_where_the_pod_has_none(tmp_path: Path) -> None:
     base = str(tmp_path)
     for home in ("", "/", "/nowhere", "relative"):

@@ -83,8 +83,10 @@ def find_place(candidates: Iterator[str], name: str = "") -> Tuple[Optional[str]
             if len(os.fsencode(os.path.join(path, name + ".sock"))) > _MOST_BYTES:
                 raise OSError(0, "too long for a socket's path")
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            if not os.path.isdir(path):
+            try:
                 os.mkdir(path, 0o700)
+            except FileExistsError:
+                pass  # a pod's main process, and who comes to it, make it at the same time
             if not _is_ours(path):
                 raise OSError(0, "not a private directory of ours")
             probe = os.path.join(path, f".probe-{os.getpid()}")
