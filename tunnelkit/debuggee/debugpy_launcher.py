@@ -23,9 +23,7 @@ sys.path.insert(0, sys.argv.pop(1))
 __import__("tunnelkit.debuggee.debugpy_launcher", fromlist=["main"]).main()
 """
 _EXIT_POLL_S = 0.002
-_LAST_THREADS_POLL_S = 0.02
-#: An agent that hangs up and lives ends the process itself, in less.
-_ALONE_S = 3.0
+_LAST_POLL_S = 0.02
 #: The directory of tk_guard.py.
 GUARD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guard")
 #: A file of pydevd's own, whose frames it leaves out.
@@ -158,7 +156,7 @@ class _MainThreadEnds:
             main.join(timeout)
             return False
         # Other threads of the program may go on for long.
-        return bool(self._event.wait(min(timeout, _LAST_THREADS_POLL_S)))
+        return bool(self._event.wait(min(timeout, _LAST_POLL_S)))
 
 
 @hidden
@@ -184,11 +182,12 @@ def run(
 
     sys.argv = ["-c", *words]
     keeps = postmortem.is_wanted()
-    editor_is_there = _end_alone()
+    alone = {*words} & {"--wait-for-client"}
+    _end_if(alone)
 
     @hidden  # a debugger that stops at the first line must find the program's
     def before() -> None:
-        editor_is_there()
+        alone.clear()
         _watch_main_thread()
         _hide_start()
         if before_code is not None:
@@ -218,30 +217,22 @@ def run(
         _report_exit(code)
 
 
-def _end_alone() -> Callable[[], None]:
-    """End a process whose agent was killed while it waits for an editor, until the result is called:
-    nobody will bring it one, and debugpy would wait without end. Where a release names things
-    otherwise, or the program does not wait, it stays so."""
+def _end_if(alone: Set[str]) -> None:
+    """While `alone` holds anything, end the process once its agent is killed: nobody will bring it
+    an editor, and debugpy would wait without end. Where a release names things otherwise, it does.
+    """
     pydb = importlib.import_module("pydevd").PyDB
     name = "dispose_and_kill_all_pydevd_threads"
     dispose = getattr(pydb, name, None)
-    if dispose is None or "--wait-for-client" not in sys.argv:
-        return lambda: None
-    waits = True
 
-    def hung_up(self: object, *args: object, **named: object) -> None:
-        dispose(self, *args, **named)
-        time.sleep(_ALONE_S)
-        if waits:
+    def wait(*args: object, **named: object) -> None:
+        dispose(*args, **named)
+        if alone:
+            time.sleep(3)  # an agent that lives ends the process itself, in less
+        if alone:
             os._exit(1)
 
-    def there() -> None:
-        nonlocal waits
-        waits = False
-        setattr(pydb, name, dispose)
-
-    setattr(pydb, name, hung_up)
-    return there
+    setattr(pydb, name, wait)
 
 
 def _report_exit(code: Optional[int]) -> None:
