@@ -223,7 +223,7 @@ def _end_if(alone: Set[str]) -> None:
     """
     pydb = importlib.import_module("pydevd").PyDB
     name = "dispose_and_kill_all_pydevd_threads"
-    dispose = getattr(pydb, name, None)
+    dispose = pydb.__dict__.get(name)
 
     def wait(*args: object, **named: object) -> None:
         dispose(*args, **named)
