@@ -200,6 +200,7 @@ class JobStatus:
     them; else empty. risks: of `nodes`, why a
     breakpoint may end what runs there by itself; "" for nothing. lost: nodes that the job had,
     oldest first. raw_id: the number of an array's element by itself; "" if job_id is it.
+    partitions: those that a Slurm job may run in.
     """
 
     job_id: str
@@ -216,6 +217,7 @@ class JobStatus:
     risks: tuple[str, ...] = ()
     lost: tuple[LostNode, ...] = ()
     raw_id: str = ""
+    partitions: tuple[str, ...] = ()
 
     @property
     def step_id(self) -> str:

@@ -61,13 +61,15 @@ class PendingCause(Enum):
 
     WAIT: resources or its turn. QUOTA: a limit that gives way when other jobs
     end. HELD: the user or an administrator must act. FIX: the job can never
-    start as requested, so waiting is pointless.
+    start as requested, so waiting is pointless. DOUBT: it looks so, but may pass:
+    only a proof ends the wait.
     """
 
     WAIT = "wait"
     QUOTA = "quota"
     HELD = "held"
     FIX = "fix"
+    DOUBT = "doubt"
 
 
 class Scheduler(Protocol):

@@ -2,7 +2,8 @@
 
 The rules, in one place:
 - Fast at first, then every SETTLED_S: Slurm's manual forbids looped squeue.
-- A transient error makes the state UNKNOWN and the pauses longer, never ENDED.
+- A transient error makes the state UNKNOWN and the pauses longer, never ENDED. So does each
+  refusal once the job was seen: it may have waited for hours, and sites' errors have many words.
 - A job that vanished is queried again before `confirm_end` is asked for proof of its
   end; silence alone never ends it.
 
@@ -18,7 +19,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from tunnelkit.errors import ConnectionFailed, HostKeyError, TimeoutExpired, TunnelkitError
+from tunnelkit.errors import (
+    ConnectionFailed,
+    HostKeyError,
+    SchedulerError,
+    TimeoutExpired,
+    TunnelkitError,
+)
 from tunnelkit.model import Completed, JobState, JobStatus
 from tunnelkit.scheduler.base import Command, Scheduler
 
@@ -115,8 +122,8 @@ class Poller:
         A job that is `ending` is queried further: how it ended is not known yet.
         hurried: a change is due, even of a running job; the caller leaves early, through
         `contextlib.aclosing`.
-        Raises SchedulerError if the scheduler refuses for good; a transient error yields
-        UNKNOWN and goes on.
+        Raises SchedulerError if the scheduler refuses for good before the job was seen; any other
+        error of its yields UNKNOWN and goes on.
         """
         self._watched[job_id] = self._watched.get(job_id, 0) + 1
         try:
@@ -138,7 +145,7 @@ class Poller:
             try:
                 status, asked_at = await self._ask(job_id, asked_at, pace.pause_s() / 2)
             except TunnelkitError as error:
-                if not _may_pass(error):
+                if not (_may_pass(error) or (known and isinstance(error, SchedulerError))):
                     raise
                 asked_at = self._clock()
                 pace.failures += 1
@@ -183,7 +190,7 @@ class Poller:
         try:
             return await self._confirm_end(job_id)
         except TunnelkitError as error:
-            if not _may_pass(error):
+            if not (_may_pass(error) or isinstance(error, SchedulerError)):
                 raise
             return False
 

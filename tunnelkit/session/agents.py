@@ -120,8 +120,11 @@ class SessionAgents:
 
     @property
     def is_young(self) -> bool:
-        """True until the allocation is some time old."""
-        return self._allocated_at is None or time.monotonic() - self._allocated_at < _YOUNG_S
+        """True until the allocation, or the wait for it, is some time old."""
+        since = self._allocated_at
+        if since is None and self.cluster.job is not None:
+            since = self.cluster.job.submitted_at
+        return since is None or time.monotonic() - since < _YOUNG_S
 
     async def reach(self, allocated: Allocated) -> AgentClient:
         """Connect to the first agent; return its client. Raises TunnelkitError."""

@@ -26,12 +26,14 @@ class JobMonitor:
 
     lost(reason): called as soon as the scheduler reports that the job is over; a hung node
     would send nothing. nodes_lost(status): called with each state of a job that has lost nodes.
+    say: called with a message for the user.
     """
 
     cluster: AllocationManager
     limit: TimeLimit
     lost: Callable[[str], None]
     nodes_lost: Callable[[JobStatus], None]
+    say: Callable[[str], None]
     _over: str | None = None
     _gone: LostNode | None = None
     _watching: asyncio.Task[None] | None = None
@@ -54,9 +56,12 @@ class JobMonitor:
             return
         with contextlib.suppress(TunnelkitError):
             await job.look_for_twins()
+        stands: str | None = None
         async with contextlib.aclosing(job.watch()) as states:
             async for status in states:
-                self.limit.tells(status.time_left_s)
+                if status.state is JobState.RUNNING:
+                    self.limit.tells(status.time_left_s)
+                    stands = self._how_it_runs(status, stands)
                 if status.lost:
                     self.nodes_lost(status)
                 self._gone = gone = self.cluster.allocated.lost_in(status)
@@ -70,6 +75,14 @@ class JobMonitor:
                     self.lost(self._over or f"{job_words(status.job_id)}: {in_words(status)}")
                 if self._over is not None:
                     return
+
+    def _how_it_runs(self, status: JobStatus, before: str | None) -> str | None:
+        """Say why a running job stands still, as its agent can't, and that it goes on. Return what
+        was said; before: of the last state."""
+        if status.explanation != before:
+            text = status.explanation or "it runs as before"
+            self.say(f"{job_words(status.job_id)}: {text}")
+        return status.explanation
 
     async def fate(self) -> JobOutcome:
         """Return the outcome of the job whose agent is gone, and watch it no more."""

@@ -78,6 +78,7 @@ class Session:
         self.link = self._connection.link
         self.cluster = self._make_cluster(backend, host)
         self.waiting = WaitingWords(self.cluster, self._tasks, self._show_pending, host.say)
+        self.time_limit = TimeLimit(paths.state / "time-limit", self._time_is_near)
         self.agents = self._make_agents()
         self.editor_port = EditorPort(settings.debug.port)
         self.loops = Loops(
@@ -95,11 +96,10 @@ class Session:
             node=lambda: self.cluster.node,
             by_link=lambda: self.cluster.link_forwards,
         )
-        self.time_limit = TimeLimit(paths.state / "time-limit", self._time_is_near)
         self.files = self._make_files(backend, host)
         self.comeback = self._make_comeback()
         self._watch = JobMonitor(
-            self.cluster, self.time_limit, self._agent_is_lost, self.comeback.told
+            self.cluster, self.time_limit, self._agent_is_lost, self.comeback.told, self._say
         )
 
     def _make_cluster(self, backend: Backend, host: SessionHost) -> AllocationManager:
@@ -123,7 +123,7 @@ class Session:
             self.states,
             say=self._say,
             debuggee=lambda channel, header: self.loops.debuggee(channel, header),
-            time_limit=self._job_warns,
+            time_limit=self.time_limit.job_tells,
             on_link=self._on_agent_link,
             on_stuck=partial(self._connection.on_stuck, "agent"),
         )
@@ -344,11 +344,6 @@ class Session:
     def _become_ready(self) -> None:
         self.states.become(SessionState.READY)
         self._tasks.spawn(self.files.resync())
-
-    def _job_warns(self, left_s: int) -> None:
-        """Take the job's own warning; it may be a minute early, so the scheduler's time counts."""
-        if self.time_limit.left_s is None:
-            self.time_limit.tells(left_s)
 
     def _time_is_near(self, left_s: int) -> None:
         text = in_words(left_s)

@@ -133,6 +133,10 @@ def test_refused_at_once(slurm: Cluster, request_: ResourceRequest, hint: str) -
     assert slurm.find("tk-refused") == [], "Slurm's record of the refusal is no job"
 
 
+#: Without a doubt, or but for nodes that may come back.
+NEVER = (PendingCause.FIX, PendingCause.DOUBT)
+
+
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
@@ -145,7 +149,7 @@ def test_accepted_but_never_to_start(slurm: Cluster, request_: ResourceRequest, 
     job_id = slurm.submit("tk-never", request_)
     status = slurm.until(
         job_id,
-        lambda s: slurm.scheduler.verdict(s) is PendingCause.FIX and words in (s.explanation or ""),
+        lambda s: slurm.scheduler.verdict(s) in NEVER and words in (s.explanation or ""),
         "the verdict",
     )
     assert status.state is JobState.PENDING

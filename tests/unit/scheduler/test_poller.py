@@ -71,10 +71,10 @@ class Cluster:
         return Completed(0, "\n".join(known).encode(), b"") if known else GONE
 
     def pending(self, job_id: str, reason: str = "Resources") -> None:
-        self.rows[job_id] = f"{job_id}|PENDING|{reason}||n/a|N/A|N/A|1:00:00|{job_id}|x"
+        self.rows[job_id] = f"{job_id}|PENDING|{reason}||n/a|N/A|N/A|1:00:00|{job_id}|cpu|x"
 
     def running(self, job_id: str) -> None:
-        self.rows[job_id] = f"{job_id}|RUNNING|None|n1|n1|S|E|1:00:00|{job_id}|x"
+        self.rows[job_id] = f"{job_id}|RUNNING|None|n1|n1|S|E|1:00:00|{job_id}|cpu|x"
 
     def times(self) -> list[float]:
         return [time for time, _ in self.asked]
@@ -157,7 +157,7 @@ async def test_one_that_is_thought_to_end_is_looked_at_as_often_as_a_new_one(
         looking = asyncio.ensure_future(states.__anext__())
         await clock.advance(0)
         assert (await looking).state is JobState.RUNNING
-        cluster.rows["1"] = "1|CANCELLED|None|n1|n1|S|E|0:00|1|x"
+        cluster.rows["1"] = "1|CANCELLED|None|n1|n1|S|E|0:00|1|cpu|x"
         looking = asyncio.ensure_future(states.__anext__())
         await clock.advance(1)
         assert (await looking).state is JobState.ENDED
@@ -181,11 +181,27 @@ async def test_one_query_serves_all_watchers(
         assert cluster.asked[-1][1] == ("1",), "nobody asks for what nobody watches"
 
 
+async def test_no_refusal_ends_the_watch_of_a_job_that_was_seen(
+    clock: FakeClock, cluster: Cluster, poller: Poller
+) -> None:
+    """It may have waited for hours, and nobody knows all the words of sites' errors."""
+    cluster.pending("1")
+    async with watching(poller, "1") as (watch,):
+        await clock.advance(600)
+        cluster.fail = Completed(127, b"", b"squeue: No such file or directory")
+        await clock.advance(300)
+        assert watch.states[-1] is JobState.UNKNOWN and not watch.task.done()
+        cluster.fail = None
+        cluster.running("1")
+        await clock.advance(300)
+        assert watch.states[-1] is JobState.RUNNING
+
+
 async def test_the_end_is_the_last_word(clock: FakeClock, cluster: Cluster, poller: Poller) -> None:
     cluster.running("1")
     async with watching(poller, "1") as (watch,):
         await clock.advance(1)
-        cluster.rows["1"] = "1|TIMEOUT|TimeLimit|n1|n1|S|E|0:00|1|x"
+        cluster.rows["1"] = "1|TIMEOUT|TimeLimit|n1|n1|S|E|0:00|1|cpu|x"
         await clock.advance(60)
         assert watch.task.done()
     assert watch.states == [JobState.RUNNING, JobState.ENDED]

@@ -34,7 +34,7 @@ _TRANSIENT = re.compile(
     r"cannot connect to|can't connect|connection (refused|timed out|reset)|timed out|time ?out|"
     r"communication failure|unable to communicate|end of file|premature end|server shutting down|"
     r"server is busy|server busy|pbs_iff|no route to host|temporar|try again|protocol|munge|"
-    r"errno=|authentication",
+    r"errno=|authentication|invalid credential|stale file handle",
     re.IGNORECASE,
 )
 _UNKNOWN = re.compile(r"unknown job id", re.IGNORECASE)

@@ -24,8 +24,8 @@ from tunnelkit.scheduler.names import listing
 from tunnelkit.scheduler.nodelist import expand
 from tunnelkit.scheduler.slurm import submit as slurm_submit
 from tunnelkit.scheduler.slurm.duration import parse_duration
-from tunnelkit.scheduler.slurm.job_id import JOB_ID, check_job_id
-from tunnelkit.scheduler.slurm.states import judge, state_of
+from tunnelkit.scheduler.slurm.job_id import JOB_ID, JOB_PART, check_job_id
+from tunnelkit.scheduler.slurm.states import judge, may_pass, state_of
 
 if TYPE_CHECKING:
     from tunnelkit.scheduler.slurm.batch_scripts import SlurmBatchScripts
@@ -33,15 +33,16 @@ if TYPE_CHECKING:
 
 _ABSENT = {"", "N/A", "n/a", "(null)", "None"}
 
-#: id, state, reason, nodes, batch host, start, end, time left, raw id, name. The name stands
-#: last: it alone may hold the separator.
-_FORMAT = "%i|%T|%r|%N|%B|%S|%e|%L|%A|%j"
+#: id, state, reason, nodes, batch host, start, end, time left, raw id, partitions, name. The name
+#: stands last: it alone may hold the separator.
+_FORMAT = "%i|%T|%r|%N|%B|%S|%e|%L|%A|%P|%j"
 _FIELDS = _FORMAT.count("|") + 1
+_RAW_ID = _FORMAT.split("|").index("%A")
 
 _TIME = r"(N/A|Unknown|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)"
 _ROW = re.compile(
-    rf"([0-9_]+)\|([A-Z_]+)\|(.*?)\|([^|]*)\|([^|]*)\|{_TIME}\|{_TIME}\|([A-Z0-9:_-]*)\|([0-9]+)"
-    r"\|(.*)"
+    rf"([0-9]+[^|]*)\|([A-Z_]+)\|(.*?)\|([^|]*)\|([^|]*)\|{_TIME}\|{_TIME}\|([A-Z0-9:_-]*)\|([0-9]+)"
+    r"\|([^|]*)\|(.*)"
 )
 
 # squeue takes filters from the environment too. One left in a user's shell profile would
@@ -146,7 +147,10 @@ class Slurm(LoginPrograms):
 
     def verdict(self, status: JobStatus) -> PendingCause:
         """See `Scheduler.verdict`."""
-        return judge(status.reason)[0]
+        cause = judge(status.reason)[0]
+        if cause is PendingCause.FIX and may_pass(status.reason, status.partitions):
+            return PendingCause.DOUBT
+        return cause
 
     def explain(self, reason: str | None) -> str:
         """Return a pending reason in plain words."""
@@ -252,7 +256,7 @@ class Slurm(LoginPrograms):
             raise slurm_submit.refusal("Slurm can't be asked about the job", done)
         rows = (_fields(line) for line in done.text.splitlines())
         # Banners, and `CLUSTER: name` under SLURM_CLUSTERS, are no rows.
-        found = [_row(row) for row in rows if len(row) == _FIELDS and JOB_ID.fullmatch(row[0])]
+        found = [_row(row) for row in rows if len(row) == _FIELDS and _is_job(row)]
         return [(self._maybe_back(status), name) for status, name in found]
 
     def _maybe_back(self, status: JobStatus) -> JobStatus:
@@ -267,8 +271,17 @@ def _fields(line: str) -> Sequence[str]:
     return match.groups() if match else line.split("|", _FIELDS - 1)
 
 
+def _is_job(row: Sequence[str]) -> bool:
+    if JOB_ID.fullmatch(row[0]):
+        return True
+    return JOB_PART.fullmatch(row[0]) is not None and JOB_ID.fullmatch(row[_RAW_ID]) is not None
+
+
 def _row(row: Sequence[str]) -> tuple[JobStatus, str]:
-    job_id, native, reason, nodes, batch_host, start, _end, left, raw_id, name = row
+    job_id, native, reason, nodes, batch_host, start, _end, left, raw_id, partitions, name = row
+    if JOB_PART.fullmatch(job_id):
+        # The first component, and an array's waiting elements, have the number of the whole.
+        job_id = raw_id
     state, explanation = state_of(native)
     if state is JobState.PENDING and native == "PENDING":
         explanation = judge(reason)[1].replace("JOBID", job_id)
@@ -283,6 +296,7 @@ def _row(row: Sequence[str]) -> tuple[JobStatus, str]:
         start_estimate=start if state is JobState.PENDING and start not in _ABSENT else None,
         ending=native in _ENDING,
         raw_id=raw_id if raw_id.isdecimal() and raw_id.isascii() else "",
+        partitions=tuple(partitions.split(",")),
     )
     return status, name
 

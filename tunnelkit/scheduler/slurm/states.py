@@ -6,6 +6,8 @@ diagnosis/waiting/slurm_reasons.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tunnelkit.diagnosis.waiting.slurm_reasons import reason_of
 from tunnelkit.model import JobState
 from tunnelkit.scheduler.base import PendingCause
@@ -76,6 +78,17 @@ _CAUSES = {
 def state_of(native: str) -> tuple[JobState, str | None]:
     """Return the JobState of a native state, and plain words; an unknown state is UNKNOWN."""
     return STATES.get(native, (U, f"Slurm calls its state {native!r}, which tk does not know"))
+
+
+def may_pass(reason: str | None, partitions: Sequence[str]) -> bool:
+    """Return True if a reason by which a job never starts may not be the last word.
+
+    Slurm keeps one reason, of the partition that it tested last; another one of the job's may take
+    it. And by nodes that are down for a while it says that none fits.
+    Source: _job_runnable_test2 in slurmctld's job_scheduler.c, 23.02."""
+    meaning = reason_of(reason)
+    by_partition = meaning.code in ("never", "limit-job", "refused")
+    return by_partition and (len(partitions) > 1 or (meaning.code == "never" and meaning.by_nodes))
 
 
 def judge(reason: str | None) -> tuple[PendingCause, str]:

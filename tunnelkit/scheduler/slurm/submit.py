@@ -212,7 +212,9 @@ _TRANSIENT = re.compile(
     r"unable to contact|socket timed out|connection (refused|timed out|reset)|timed out|"
     r"transport|zero bytes|slurm backup controller|temporarily|resource temporarily|"
     r"communication|could not establish a configuration source|controller is (busy|in standby)|"
-    r"try again|munge|protocol authentication",
+    r"try again|munge|protocol authentication|message (receive|send) failure|insane message|"
+    r"unexpected message|unspecified error|stale file handle|authentication credential|"
+    r"unable to process configuration",
     re.IGNORECASE,
 )
 

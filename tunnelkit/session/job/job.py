@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from tunnelkit.errors import AllocationError, ConnectionFailed, SchedulerError, TimeoutExpired
 from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest, job_words
@@ -20,6 +21,8 @@ from tunnelkit.session.job.submission import Submission, stop
 Run = Callable[[Command], Awaitable[Completed]]
 _RETRY_S = 5.0
 _RETRIES = 6
+#: Pause between two questions whether a job that seems to start never really does not.
+_DOUBT_S = 60.0
 #: Hint for a job that ended before its agent started, and whose log is not in tk's directory.
 _HINT = "get a new one: tk up; `tk why` says what is known of this one"
 
@@ -82,6 +85,8 @@ class JobHandle:
         self._poller = Poller(run, scheduler, confirm_end=self._confirm_end)
         self.job_id: str | None = None
         self.submitted = False
+        #: The time of that by `time.monotonic`; None if another session submitted the job.
+        self.submitted_at: float | None = None
         #: True if the user submitted the job without tk: tk watches it, and never cancels it.
         self.foreign = False
 
@@ -149,7 +154,7 @@ class JobHandle:
             request, job_name=self._name, body=body, log_dir=self._jobs_dir or ""
         )
         # From here on a job of this name is this session's, even if this task is cancelled.
-        self.submitted = True
+        self.submitted, self.submitted_at = True, time.monotonic()
         attempt = 0
         while True:
             try:
@@ -181,6 +186,7 @@ class JobHandle:
         """Wait until the job runs; `pending` gets every pending state.
 
         Raises AllocationError if it ends first or can never start; the latter is cancelled."""
+        ask_at = 0.0
         async with aclosing(self.watch()) as states:
             async for status in states:
                 if status.state is JobState.RUNNING and status.nodes:
@@ -192,19 +198,27 @@ class JobHandle:
                         hint=HINT if self._jobs_dir is not None else _HINT,
                     )
                 if status.state is JobState.PENDING:
-                    if self.scheduler.verdict(status) is PendingCause.FIX:
+                    cause = self.scheduler.verdict(status)
+                    asks = cause is PendingCause.DOUBT and time.monotonic() >= ask_at
+                    if cause is PendingCause.FIX or asks:
                         why = await pending.why_never(status)
-                        await self.cancel()
-                        raise AllocationError(
-                            f"{job_words(status.job_id)} can never start as it was asked for",
-                            cause=why or status.explanation or status.reason,
-                            hint="ask for less, or for another node or partition; it was cancelled",
-                        )
+                        ask_at = time.monotonic() + _DOUBT_S
+                        if cause is PendingCause.FIX or why:
+                            await self._never(status, why)
                     pending.is_pending(status)
         job = job_words(self.job_id or "")
         raise AllocationError(
             f"{job} is no longer known to the scheduler",
             hint="get a new one: tk up",
+        )
+
+    async def _never(self, status: JobStatus, why: str | None) -> NoReturn:
+        """Cancel a job that can never start."""
+        await self.cancel()
+        raise AllocationError(
+            f"{job_words(status.job_id)} can never start as it was asked for",
+            cause=why or status.explanation or status.reason,
+            hint="ask for less, or for another node or partition; it was cancelled",
         )
 
     async def last_words(self) -> str:

@@ -12,6 +12,8 @@ from pathlib import Path
 STAGES_S = (600, 120)
 #: No warning of a stage if the job begins with hardly more time: the user asked for that.
 _MARGIN_S = 60
+#: By so much the job's own warning may come before its time.
+_EARLY_S = 90
 
 
 class TimeLimit:
@@ -62,10 +64,20 @@ class TimeLimit:
         self.tells(left_s)
 
     def tells(self, left_s: int | None) -> None:
-        """Update the seconds left as the scheduler reports them; None if it did not."""
-        if left_s is not None:
+        """Update the seconds left as the scheduler reports them; None: there is no limit."""
+        if left_s is None:
+            self._stop()
+            self._left = None
+        else:
             self._left = (left_s, self._clock())
             self._look()
+
+    def job_tells(self, left_s: int) -> None:
+        """Take the seconds left by the job's own warning, if the scheduler's answers leave it more:
+        its time was shortened since, or is not known. Slurm may warn a minute early."""
+        known_s = self.left_s
+        if known_s is None or known_s > left_s + _EARLY_S:
+            self.tells(left_s)
 
     def runs_again(self) -> None:
         """Reset everything: the job has gone back into the queue."""

@@ -16,11 +16,11 @@ slurm = Slurm()
 
 #: As a real 22.05 printed it.
 TABLE = b"""\
-2|FAILED|BadConstraints||n/a|2026-11-21T09:17:48|2026-11-21T09:17:48|1-00:00:00|2|tk-a
-6|PENDING|PartitionTimeLimit||n/a|N/A|N/A|9-00:00:00|6|tk-a
-10|PENDING|Resources||n/a|2026-11-21T11:17:49|2026-11-22T11:17:49|1-00:00:00|10|tk-b|odd|name
-15|PENDING|ReqNodeNotAvail, UnavailableNodes:ecn2||n/a|N/A|N/A|1-00:00:00|15|tk-c
-1|RUNNING|None|ecn[1-2]|ecn2|2026-11-21T09:17:49|2026-11-21T11:17:49|1:59:57|1|tk-a
+2|FAILED|BadConstraints||n/a|2026-11-21T09:17:48|2026-11-21T09:17:48|1-00:00:00|2|cpu|tk-a
+6|PENDING|PartitionTimeLimit||n/a|N/A|N/A|9-00:00:00|6|cpu|tk-a
+10|PENDING|Resources||n/a|2026-11-21T11:17:49|2026-11-22T11:17:49|1-00:00:00|10|cpu|tk-b|odd|name
+15|PENDING|ReqNodeNotAvail, UnavailableNodes:ecn2||n/a|N/A|N/A|1-00:00:00|15|cpu|tk-c
+1|RUNNING|None|ecn[1-2]|ecn2|2026-11-21T09:17:49|2026-11-21T11:17:49|1:59:57|1|cpu|tk-a
 """
 
 
@@ -175,31 +175,64 @@ def test_the_words_that_misled() -> None:
 
 
 def test_commands_in_words_name_the_job() -> None:
-    line = b"7|PENDING|JobHeldUser||n/a|N/A|N/A|1:00|7|x"
+    line = b"7|PENDING|JobHeldUser||n/a|N/A|N/A|1:00|7|cpu|x"
     explanation = slurm.parse_query(done(line), ["7"])["7"].explanation
     assert explanation and "scontrol release 7 " in explanation
 
 
 def test_every_native_state_is_known_and_an_unknown_one_does_not_end_a_job() -> None:
     for native, (state, _) in STATES.items():
-        line = f"1|{native}|None||n/a|N/A|N/A|NOT_SET|1|x".encode()
+        line = f"1|{native}|None||n/a|N/A|N/A|NOT_SET|1|cpu|x".encode()
         assert slurm.parse_query(done(line), ["1"])["1"].state is state
-    status = slurm.parse_query(done(b"1|FROBBED|None||n/a|N/A|N/A|1:00|1|x"), ["1"])["1"]
+    status = slurm.parse_query(done(b"1|FROBBED|None||n/a|N/A|N/A|1:00|1|cpu|x"), ["1"])["1"]
     assert status.state is JobState.UNKNOWN
     assert status.native_state == "FROBBED"
 
 
 def test_an_arrays_element_is_known_by_both_ids_and_entered_by_its_own_number() -> None:
     """`srun --jobid=1000_3` is refused by 22.05: Invalid numeric value."""
-    line = b"1000_3|RUNNING|None|n1|n1|S|E|1:00|1003|train\n"
+    line = b"1000_3|RUNNING|None|n1|n1|S|E|1:00|1003|cpu|train\n"
     for asked in ("1000_3", "1003"):
         status = slurm.parse_query(done(line), [asked])[asked]
         assert (status.job_id, status.step_id) == (asked, "1003")
     assert "--jobid=1003" in slurm.enter(status.step_id, "n1", ["true"])
     [found] = slurm.parse_find(done(line), "train")
     assert (found.job_id, found.step_id) == ("1000_3", "1003")
-    odd = slurm.parse_query(done(b"5|RUNNING|None|n1|n1|S|E|1:00|-x|t\n"), ["5"])["5"]
+    odd = slurm.parse_query(done(b"5|RUNNING|None|n1|n1|S|E|1:00|-x|cpu|t\n"), ["5"])["5"]
     assert odd.step_id == "5"
+
+
+def test_a_waiting_array_and_a_heterogeneous_job_are_known_by_their_number() -> None:
+    rows = b"""\
+8_[3-9%2]|PENDING|Resources||n/a|N/A|N/A|1:00|8|cpu|a
+9_[1,3,5,...]|PENDING|Resources||n/a|N/A|N/A|1:00|9|cpu|a
+21+0|RUNNING|None|n1|n1|S|E|1:00|21|cpu|h
+21+1|RUNNING|None|n2|n2|S|E|1:00|22|cpu|h
+"""
+    found = slurm.parse_query(done(rows), ["8", "9", "21", "22"])
+    assert [found[one].state.value for one in ("8", "9", "21", "22")] == [
+        "pending", "pending", "running", "running",
+    ]  # fmt: skip
+    assert (found["21"].nodes, found["22"].nodes) == (("n1",), ("n2",))
+
+
+@pytest.mark.parametrize(
+    ("reason", "partitions", "cause"),
+    [
+        ("PartitionTimeLimit", "long,short", PendingCause.DOUBT),
+        ("InvalidQOS", "long,short", PendingCause.DOUBT),
+        ("BadConstraints", "cpu", PendingCause.DOUBT),
+        ("PartitionConfig", "cpu", PendingCause.DOUBT),
+        ("PartitionTimeLimit", "cpu", PendingCause.FIX),
+        ("DependencyNeverSatisfied", "long,short", PendingCause.FIX),
+        ("Resources", "long,short", PendingCause.WAIT),
+    ],
+)
+def test_a_reason_that_may_be_of_one_partition_or_of_this_moment_needs_a_proof(
+    reason: str, partitions: str, cause: PendingCause
+) -> None:
+    row = f"7|PENDING|{reason}||n/a|N/A|N/A|1:00|7|{partitions}|x".encode()
+    assert slurm.verdict(slurm.parse_query(done(row), ["7"])["7"]) is cause
 
 
 @given(st.binary(max_size=300))
@@ -215,7 +248,7 @@ def test_any_answer_parses_or_is_a_scheduler_error(stdout: bytes) -> None:
 def test_any_job_name_leaves_the_other_fields_alone(name: str) -> None:
     if len(name.splitlines()) > 1:
         return
-    line = f"5|RUNNING|None|n1|n1|S|E|1:00|5|{name}".encode()
+    line = f"5|RUNNING|None|n1|n1|S|E|1:00|5|cpu|{name}".encode()
     assert slurm.parse_query(done(line), ["5"])["5"].nodes == ("n1",)
 
 
@@ -224,13 +257,13 @@ def test_any_reason_leaves_the_other_fields_alone(reason: str) -> None:
     if len(f"x{reason}x".splitlines()) > 1:
         return
     time = "2026-11-21T09:17:49"
-    line = f"5|RUNNING|{reason}|n1|n1|{time}|N/A|1:00|5|tk-x".encode()
+    line = f"5|RUNNING|{reason}|n1|n1|{time}|N/A|1:00|5|cpu|tk-x".encode()
     (status,) = slurm.parse_find(done(line), "tk-x")
     assert (status.nodes, status.time_left_s) == (("n1",), 60)
     assert status.reason in (reason, None)
 
 
-COMPLETING = b"7|COMPLETING|None|n1|n1|S|E|0:10|7|tk-x\n"
+COMPLETING = b"7|COMPLETING|None|n1|n1|S|E|0:10|7|cpu|tk-x\n"
 
 
 def test_a_job_that_is_being_cleared_away_is_over_unless_it_may_come_back() -> None:

@@ -42,7 +42,7 @@ class Login:
                     f"    job_state = {state}\n\n" for one, state in self.jobs.items()]  # fmt: skip
             return Completed(0, "".join(["tk-user me\n", *told]).encode(), b"")
         if program == "squeue":
-            rows = [f"{one}|{state}|None|node1|node1|N/A|N/A|1:00|{one}|{NAME}\n"
+            rows = [f"{one}|{state}|None|node1|node1|N/A|N/A|1:00|{one}|cpu|{NAME}\n"
                     for one, state in self.jobs.items()]  # fmt: skip
             return Completed(0, "".join(rows).encode(), b"")
         if program == "qsub":

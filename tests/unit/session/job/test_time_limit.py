@@ -89,6 +89,22 @@ async def test_a_job_that_runs_again_has_all_of_its_time(rig: Rig) -> None:
     rig.limit.close()
 
 
+async def test_a_limit_that_was_lifted_is_forgotten(rig: Rig) -> None:
+    rig.limit.begins("7", 7200)
+    rig.limit.tells(None)
+    rig.now = 6700
+    assert rig.limit.left_s is None and rig.warned == []
+
+
+async def test_the_jobs_own_warning_counts_where_the_scheduler_leaves_it_more(rig: Rig) -> None:
+    rig.limit.begins("7", 7200)
+    rig.limit.job_tells(7150)
+    assert rig.limit.left_s == 7200, "it may be early by a minute"
+    rig.limit.job_tells(540)
+    assert rig.limit.left_s == 540 and rig.warned == [540]
+    rig.limit.close()
+
+
 async def test_an_unlimited_job_is_not_warned_about(rig: Rig) -> None:
     rig.limit.begins("7", None)
     rig.limit.tells(None)
