@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tunnelkit.errors import SchedulerError, UsageError
 from tunnelkit.model import Completed
 from tunnelkit.scheduler.base import LoginPrograms
 from tunnelkit.scheduler.batch_scripts import OwnJob
+from tunnelkit.scheduler.script_options import option_lines, split_words
 from tunnelkit.scheduler.slurm.job_id import check_job_id
 
 #: sbatch's short options with a value, which may be the next word.
@@ -29,21 +30,24 @@ _LONG_FLAGS = frozenset(
 LONG_WITH_VALUE = frozenset(
     re.split(
         " ",
-        "account acctg-freq array batch bb bbf begin chdir cluster-constraint clusters comment "
-        "consolidate-segments constraint container container-id core-spec cores-per-socket "
-        "cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot dependency distribution error "
-        "exclude export export-file extra extra-node-info gid gpu-bind gpu-freq gpus "
-        "gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint input job-name "
-        "licenses mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus "
-        "network nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node "
-        "ntasks-per-socket oom-kill-step open-mode output partition power prefer priority "
-        "profile qos reservation segment signal sockets-per-node switches thread-spec "
+        "account acctg-freq array batch bb bbf begin chdir cluster cluster-constraint clusters "
+        "comment consolidate-segments constraint container container-id core-spec "
+        "cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot dependency "
+        "distribution error exclude export export-file extra extra-node-info gid gpu-bind "
+        "gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint input "
+        "job-name licenses mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu "
+        "mincpus network nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu "
+        "ntasks-per-node ntasks-per-socket oom-kill-step open-mode output partition power prefer "
+        "priority profile qos reservation segment signal sockets-per-node switches thread-spec "
         "threads-per-core time time-min tmp tmpfs tres-bind tres-per-task uid umask wckey "
         "workdir",
     )
 )
+_OTHER_CLUSTER = "tk asks the login host's own cluster for the job, and would not find it there"
 #: Option -> why tk can't have it.
 _REFUSED = {
+    "cluster": _OTHER_CLUSTER,
+    "clusters": _OTHER_CLUSTER,
     "wait": "the answer would come only after the job's end",
     "wrap": "there is a script already",
     "test-only": "nothing would be submitted",
@@ -51,7 +55,12 @@ _REFUSED = {
     "usage": "nothing would be submitted",
     "version": "nothing would be submitted",
 }
-_SHORT_REFUSED = {"W": "wait", "h": "help", "u": "usage", "V": "version"}
+_SHORT_REFUSED = {"M": "clusters", "W": "wait", "h": "help", "u": "usage", "V": "version"}
+#: Option -> what to do instead of leaving it out.
+_INSTEAD = dict.fromkeys(
+    ("cluster", "clusters"),
+    "set SLURM_CLUSTERS on the login host instead, so that every command sees it",
+)
 # The user's jobs that run, and the cluster's name. $1 squeue, $2 scontrol
 _RUNNING = r"""
 timeout 10 "$1" --me -h -t R,S -o 'tk-job %A %k' || exit
@@ -89,18 +98,16 @@ class SlurmBatchScripts(LoginPrograms):
                 cause="with them sbatch does not answer at once with a job's id",
                 hint="take them out; `tk why JOB` shows how the job is",
             )
+        for word in _header_options(script):
+            if _refused(word) in _INSTEAD:
+                raise _refusal(word, f"the script's #SBATCH option {word!r}")
         return header
 
     def argv(self, options: Sequence[str]) -> list[str]:
         """See `BatchScripts.argv`."""
         for word in options:
-            name = _refused(word)
-            if name:
-                raise UsageError(
-                    f"sbatch option {word!r} can't be used with tk submit",
-                    cause=f"--{name}: {_REFUSED[name]}",
-                    hint="leave it out",
-                )
+            if _refused(word):
+                raise _refusal(word, f"sbatch option {word!r}")
         return ["env", "-u", "SBATCH_WAIT", self._program("sbatch"), "--parsable", *options]
 
     def check_args(self, args: Sequence[str]) -> None:
@@ -185,6 +192,25 @@ def _refused(word: str) -> str | None:
         if letter in SHORT_WITH_VALUE | _SHORT_OPTIONAL:
             return None
     return None
+
+
+def _refusal(word: str, what: str) -> UsageError:
+    name = _refused(word) or ""
+    return UsageError(
+        f"{what} can't be used with tk submit",
+        cause=f"--{name}: {_REFUSED[name]}",
+        hint=_INSTEAD.get(name, "leave it out"),
+    )
+
+
+def _header_options(script: bytes) -> Iterator[str]:
+    """Return the options in a script's lines, without values in words of their own."""
+    for line in option_lines(script, b"#SBATCH")[0]:
+        words = iter(split_words(line))
+        for word in words:
+            yield word
+            if takes_next(word):
+                next(words, None)
 
 
 def _check(script: bytes) -> None:

@@ -60,8 +60,21 @@ def test_what_would_give_no_job_is_refused(word: str) -> None:
         SlurmBatchScripts().argv([word])
 
 
+@pytest.mark.parametrize("words", ["-M cm4", "-Mcm4", "-HM cm4", "--clusters=a,b", "--cluster cm4"])
+def test_another_cluster_s_job_would_not_be_found_again(words: str) -> None:
+    scripts = SlurmBatchScripts()
+    with pytest.raises(UsageError) as on_the_line:
+        scripts.argv(words.split())
+    with pytest.raises(UsageError) as in_the_script:
+        scripts.header(f"#!/bin/sh\n#SBATCH -J x {words}\n".encode())
+    for error in (on_the_line, in_the_script):
+        assert "SLURM_CLUSTERS" in (error.value.hint or "")
+
+
 def test_values_may_look_like_what_is_refused() -> None:
-    SlurmBatchScripts().argv(["-JW", "-o", "W", "--job-name=--wait", "-kW"])
+    scripts = SlurmBatchScripts()
+    scripts.argv(["-JW", "-o", "W", "--job-name=--wait", "-kW", "--cluster-constraint=a"])
+    scripts.header(b"#!/bin/sh\n#SBATCH -J -Mx --comment='a -M b' # -M cm4\n:\n#SBATCH -M cm4\n")
 
 
 def test_the_text_is_read_when_it_is_sent(tmp_path: Path) -> None:
