@@ -10,6 +10,15 @@ from tunnelkit.scheduler.shell_text import shell_lines
 
 
 @dataclass(frozen=True, slots=True)
+class WholeRequest:
+    """The request of a job for all its nodes together. mem_bytes: None without a limit."""
+
+    cpus: int = 1
+    mem_bytes: int | None = None
+    gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ScriptRequest:
     """The job that a script and its options ask for, as far as a run elsewhere needs it.
 
@@ -17,8 +26,9 @@ class ScriptRequest:
     mem_bytes: on that node; None without a limit of its own. array_first: the first index of a job
     array. directory: its working directory, as written; "" for the one of the submission. outputs:
     its output files, as written. clean: it gets no variables of the submission. in_image: all of it
-    runs in a container's image. slots: the rows of its node file for that node (PBS). by_options:
-    variables that it has since its options say so. unread: options whose value could not be read.
+    runs in a container's image. slots: the rows of its node file for that node (PBS). whole: on
+    all nodes (PBS). by_options: variables that it has since its options say so. unread: options
+    whose value could not be read.
     """
 
     name: str = ""
@@ -38,6 +48,7 @@ class ScriptRequest:
     clean: bool = False
     in_image: bool = False
     slots: int = 1
+    whole: WholeRequest = WholeRequest()
     by_options: tuple[tuple[str, str], ...] = ()
     unread: tuple[str, ...] = ()
 

@@ -11,19 +11,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from tunnelkit.diagnosis.ended.words import clock
 from tunnelkit.diagnosis.sizes import size
 from tunnelkit.scheduler.base import LoginPrograms
-from tunnelkit.scheduler.pbs.inspect.request import chunks_of, count_of, need_of, size_bytes
+from tunnelkit.scheduler.pbs.inspect.request import chunks_of, count_of, needs_of, size_bytes
 from tunnelkit.scheduler.pbs.parse import format_seconds, parse_attributes, seconds
 from tunnelkit.scheduler.script_options import (
     DryRun,
     Refusal,
     ScriptRequest,
     Wanted,
+    WholeRequest,
     option_lines,
     split_words,
 )
 
 #: qsub's options with a value; the others are flags. Torque has some more than PBS.
 _WITH_VALUE = frozenset("aAbcCdDeFgIJjklLmMNopPqrStTuvWw") - frozenset("I")
+#: tk's name for memory on one node: `-l mem` counts the whole job.
+_NODE_MEM = "tk_node_mem"
 #: Variables of the submission that a job has with PBS_O_ before them.
 _SUBMISSION = ("HOME", "LANG", "LOGNAME", "MAIL", "PATH", "SHELL", "TZ")
 # $1 the directory of qstat, or "". A server may answer only one of the two.
@@ -85,7 +88,7 @@ class PbsScriptOptions(LoginPrograms):
         found = []
         if wanted.mem is not None:
             unit = "" if wanted.mem[-1:].isalpha() else "m"
-            found += ["-l", f"mem={wanted.mem.lower()}{unit}b"]
+            found += ["-l", f"{_NODE_MEM}={wanted.mem.lower()}{unit}b"]
         if wanted.cpus is not None:
             found += ["-l", f"ncpus={wanted.cpus}"]
         # Where a site counts no GPUs, even 0 of them would be refused.
@@ -161,25 +164,35 @@ def _resources(text: str) -> Iterator[tuple[str, str]]:
 def _request(options: Mapping[str, str], resources: Mapping[str, str]) -> ScriptRequest:
     select = resources.get("select") or resources.get("nodes") or ""
     chunks = chunks_of(select)
-    nodes, need, _ = need_of(chunks, resources.get("place", ""))
-    memory = size_bytes(resources.get("mem", "")) or need.mem_bytes
+    nodes, need, together = needs_of(chunks, resources.get("place", ""))
+    memory, all_memory = need.mem_bytes, together.mem_bytes
+    if job_memory := size_bytes(resources.get("mem", "")):
+        memory, all_memory = job_memory // nodes, job_memory
+    if node_memory := size_bytes(resources.get(_NODE_MEM, "")):
+        memory, all_memory = node_memory, node_memory * nodes
     unread = [
         f"-l {name}={resources[name]}"
         for name, read in (("mem", size_bytes), ("walltime", seconds), ("ncpus", count_of))
         if name in resources and read(resources[name]) is None
     ]
     array = re.match(r"[0-9]{1,9}", options.get("J") or options.get("t") or "")
-    cpus = count_of(resources.get("ncpus", "")) or need.cpus
+    asked_cpus = count_of(resources.get("ncpus", ""))
+    asked_gpus = count_of(resources.get("ngpus", "")) or 0
     threads = chunks[0].resources.get("ompthreads", "")
-    gpus = sum(one.count for one in need.gpus) or count_of(resources.get("ngpus", "")) or 0
+    all_gpus = sum(one.count for one in together.gpus)
+    whole = WholeRequest(
+        cpus=max(1, asked_cpus * nodes if asked_cpus else together.cpus),
+        mem_bytes=all_memory,
+        gpus=all_gpus or asked_gpus * nodes,
+    )
     return ScriptRequest(
         name=options.get("N", ""),
         nodes=nodes,
         tasks=1,
-        cpus=max(1, cpus),
+        cpus=max(1, asked_cpus or need.cpus),
         cpus_per_task=None,
         mem_bytes=memory,
-        gpus=gpus,
+        gpus=sum(one.count for one in need.gpus) if all_gpus else asked_gpus,
         time_s=seconds(resources.get("walltime", "")) or None,
         array_first=int(array[0]) if array else None,
         directory=options.get("d") or options.get("w") or "",
@@ -187,6 +200,7 @@ def _request(options: Mapping[str, str], resources: Mapping[str, str]) -> Script
         partition=options.get("q", ""),
         account=options.get("A", ""),
         slots=max(1, chunks[0].number("mpiprocs" if "select" in resources else "ncpus")),
+        whole=whole,
         by_options=(("OMP_NUM_THREADS", threads),) if count_of(threads) else (),
         unread=tuple(unread),
     )
@@ -206,9 +220,9 @@ def _refused(name: str, queue: Mapping[str, str], request: ScriptRequest) -> Ite
     nodes = max(1, request.nodes)
     asked = (
         ("walltime", request.time_s, seconds, clock),
-        ("mem", (request.mem_bytes or 0) * nodes or None, size_bytes, size),
-        ("ncpus", request.cpus * nodes, count_of, str),
-        ("ngpus", request.gpus * nodes or None, count_of, str),
+        ("mem", request.whole.mem_bytes, size_bytes, size),
+        ("ncpus", request.whole.cpus, count_of, str),
+        ("ngpus", request.whole.gpus or None, count_of, str),
         ("nodect", nodes, count_of, str),
     )
     for what, value, read, words in asked:

@@ -47,6 +47,8 @@ _IMAGES = frozenset({"container", "container-image", "container-name"})
 _INDEXES = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?")
 #: Of more the number is not counted one by one.
 _MOST_INDEXES = 1_000_000
+#: A line that begins the next component of a heterogeneous job; the second word is the older one.
+_NEXT_COMPONENT = ("hetjob", "packjob")
 #: No node has more.
 _MOST_GPUS = 1000
 #: An ssh command line has room for it, and no header is longer.
@@ -64,9 +66,14 @@ class SlurmScriptOptions(LoginPrograms):
         return takes_next(option)
 
     def words(self, script: bytes) -> list[str]:
-        """See `ScriptOptions.words`."""
-        lines, _ = option_lines(script, b"#SBATCH")
-        return [word for line in lines for word in split_words(line)]
+        """See `ScriptOptions.words`. Of a heterogeneous job: the component that runs the script."""
+        found: list[str] = []
+        for line in option_lines(script, b"#SBATCH")[0]:
+            words = split_words(line)
+            if words and words[0] in _NEXT_COMPONENT:
+                break
+            found += words
+        return found
 
     def late(self, script: bytes) -> list[int]:
         """See `ScriptOptions.late`."""

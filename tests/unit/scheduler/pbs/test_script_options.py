@@ -40,6 +40,10 @@ def texts(request: ScriptRequest) -> list[str]:
     [
         ("-l select=2:ncpus=4:mem=8gb:ngpus=1", 4, 8 * GB, 1, 2),
         ("-l nodes=1:ppn=8:gpus=2 -l mem=4gb", 8, 4 * GB, 2, 1),
+        # -l mem is the whole job's; the script runs in the first chunk.
+        ("-l nodes=2:ppn=8,mem=64gb", 8, 32 * GB, 0, 2),
+        ("-l select=1:ncpus=2:mem=4gb+1:ncpus=24:ngpus=2:mem=64gb", 2, 4 * GB, 0, 2),
+        ("-l select=1:ncpus=2:mem=4gb+1:ncpus=6:ngpus=2 -l place=pack", 8, 4 * GB, 2, 1),
         ("-lselect=1:ncpus=2,walltime=10:00", 2, None, 0, 1),
         ("-l ncpus=3 -l mem=1024mb", 3, GB, 0, 1),
         ("", 1, None, 0, 1),
@@ -85,6 +89,24 @@ def test_a_queue_s_limits() -> None:
     assert texts(PBS.request(["-q", "none"])) == ["there is no queue none: there are closed, workq"]
 
 
+@pytest.mark.parametrize(
+    "words, refused",
+    [
+        ("select=1:ncpus=2:mem=4gb+1:ncpus=24:ngpus=2:mem=64gb", []),
+        ("nodes=2:ppn=8,mem=64gb", []),
+        ("select=2:ncpus=2:mem=8gb+1:ncpus=30:ngpus=4:mem=81gb",
+         ["mem 97 GB", "ncpus 34", "ngpus 4"]),
+        ("nodes=2:ppn=20,mem=100gb", ["mem 100 GB", "ncpus 40"]),
+    ],
+)  # fmt: skip
+def test_a_queue_limits_a_job_as_a_whole(words: str, refused: list[str]) -> None:
+    maxima = {"ncpus": "32", "mem": "96gb", "ngpus": "2"}
+    limits = "".join(f"    resources_max.{name} = {value}\n" for name, value in maxima.items())
+    text = answer(queues=f"Queue: workq\n{limits}")
+    found = PBS.refusals(PBS.request(["-l", words]), 0, text) or ()
+    assert [one.text.partition(":")[0] for one in found] == refused
+
+
 def test_a_server_that_does_not_answer_refuses_nothing() -> None:
     assert PBS.refusals(ScriptRequest(), 1, "qstat: cannot connect to server") is None
     assert PBS.refusals(ScriptRequest(), 0, "") is None
@@ -99,6 +121,9 @@ def test_tk_s_own_options() -> None:
     found = PBS.request(words)
     assert (found.mem_bytes, found.cpus, found.time_s) == (2 * GB, 2, 90)
     assert PBS.request(PBS.asking(Wanted("500"))).mem_bytes == 500 << 20
+    # tk's memory is each node's.
+    found = PBS.request(["-l", "nodes=2:ppn=8,mem=64gb", *PBS.asking(Wanted("2G"))])
+    assert (found.mem_bytes, found.whole.mem_bytes) == (2 * GB, 4 * GB)
 
 
 def test_a_job_s_variables() -> None:

@@ -43,6 +43,13 @@ def test_options_end_at_the_first_command() -> None:
     assert SLURM.late(script) == [9]
 
 
+@pytest.mark.parametrize("word", ["hetjob", "packjob"])
+def test_a_script_runs_in_the_first_component_of_its_job(word: str) -> None:
+    script = f"#!/bin/sh\n#SBATCH -c 2 --mem=4G\n#SBATCH {word}\n#SBATCH -c 24 --gpus=2\n:\n"
+    found = SLURM.request(SLURM.words(script.encode()))
+    assert (found.cpus, found.mem_bytes, found.gpus) == (2, 4 * GB, 0)
+
+
 @pytest.mark.parametrize(
     "text",
     [

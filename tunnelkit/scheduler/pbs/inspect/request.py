@@ -81,6 +81,16 @@ def need_of(chunks: tuple[Chunk, ...], place: str) -> tuple[int, NodeNeed, tuple
     return max(1, sum(one.count for one in chunks)), _need(largest), _host(largest)
 
 
+def needs_of(chunks: tuple[Chunk, ...], place: str) -> tuple[int, NodeNeed, NodeNeed]:
+    """Return how many nodes at most, what the script's node needs, and what all need together.
+
+    A script runs in its job's first chunk. place=pack puts all on one node."""
+    whole = _together(chunks)
+    if "pack" in place.split(":"):
+        return 1, whole, whole
+    return max(1, sum(one.count for one in chunks)), _need(chunks[0]), whole
+
+
 def _together(chunks: tuple[Chunk, ...]) -> NodeNeed:
     memory = [one.mem_bytes * one.count for one in chunks if one.mem_bytes]
     gpus = sum(one.number("ngpus") * one.count for one in chunks)
