@@ -124,6 +124,9 @@ _JOB_NUMBER = """\
 #: Suffix of a job's mark that it is cancelled, beside its status file.
 _CANCELLED = ".cancelled"
 
+#: The line before a status file's content: a login shell may print a greeting first.
+STATUS_MARK = "tk-status"
+
 _STATUS = re.compile(r"(?:running (?P<node>\S+) (?P<pid>\d+)|ended (?P<code>\d+))\n?")
 
 
@@ -218,12 +221,17 @@ def cancelling(command: Command, status_file: str) -> Command:
 
 def read_status(status_file: str) -> Command:
     """Return a command that reads the status file, on any host that sees it."""
-    return Command(("sh", "-c", f"cat -- {shell_word(status_file)}"))
+    return Command(("sh", "-c", f"echo {STATUS_MARK}; cat -- {shell_word(status_file)}"))
+
+
+def after_mark(text: str) -> str:
+    """Return what follows the mark in an answer; all of it if it has none."""
+    return text.rpartition(f"{STATUS_MARK}\n")[2]
 
 
 def parse_status(text: str) -> HolderStatus | None:
-    """Parse the status file; None if it is empty or not complete yet."""
-    match = _STATUS.fullmatch(text)
+    """Parse the status file, or the answer of `read_status`; None if it is not complete yet."""
+    match = _STATUS.fullmatch(after_mark(text))
     if not match:
         return None
     if match["code"] is not None:

@@ -319,6 +319,8 @@ class PBS(Qstat):
             return []
         told = parse_json(done.text)
         if told is None:
+            if errors.is_over(done.error_text):
+                return []  # what stands there is a login shell's greeting
             if _failed(done):
                 raise errors.refusal("PBS can't be asked about the job", done)
             self._json = False

@@ -229,7 +229,7 @@ class Slurm(LoginPrograms):
     def parse_history(self, done: Completed) -> JobState:
         """See `Scheduler.parse_history`."""
         # Where accounting is off, sacct exits 1. `CANCELLED by 1000`: the first word counts.
-        words = done.text.split() if done.exit_code == 0 else []
+        words = _last_line(done).split() if done.exit_code == 0 else []
         return state_of(words[0])[0] if words else JobState.UNKNOWN
 
     def canceller(self, job_id: str) -> Command | None:
@@ -238,7 +238,7 @@ class Slurm(LoginPrograms):
 
     def parse_canceller(self, done: Completed) -> int | None:
         """Return the uid of the user who cancelled the job; None if it is not known."""
-        match = re.match(r"CANCELLED by ([0-9]{1,10})$", done.text.strip())
+        match = re.match(r"CANCELLED by ([0-9]{1,10})$", _last_line(done))
         return int(match[1]) if match and done.exit_code == 0 else None
 
     def list_names(self) -> Command:
@@ -263,6 +263,11 @@ class Slurm(LoginPrograms):
         if not (self._requeues and status.ending):
             return status
         return replace(status, state=JobState.PENDING, explanation=_ENDS_OR_COMES_BACK)
+
+
+def _last_line(done: Completed) -> str:
+    """Return the answer of a command that prints one line; a login shell may print others first."""
+    return done.text.rstrip().rpartition("\n")[2].strip()
 
 
 def _fields(line: str) -> Sequence[str]:

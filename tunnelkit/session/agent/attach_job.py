@@ -31,7 +31,7 @@ _SSH_FAILED = 255
 
 # $1 script $2 log $3 status file, then the step's argv. The script comes on stdin. Returns once
 # the agent has written the status file or the step is over, or after 20 s (file systems may show
-# the file late).
+# the file late). The mark is `job_script.STATUS_MARK`.
 _START = r"""
 umask 077
 script=$1 log=$2 status=$3; shift 3
@@ -42,6 +42,7 @@ while [ ! -s "$status" ] && [ "$tries" -lt 200 ]; do
   kill -0 $! 2>/dev/null || { tail -n 3 "$log" >&2; wait $! && exit 1; exit $?; }
   tries=$((tries+1)); sleep 0.1
 done
+echo tk-status
 head -n 1 "$status"; echo
 sed -n 's/^tk-outside: //p' "$log"
 """
@@ -170,7 +171,7 @@ class JobAttachment:
                 cause=done.error_text[-300:] or f"exit status {done.exit_code}",
                 hint=f"see {log} on {self._link.name}",
             )
-        told, _, outside = done.text.partition("\n")
+        told, _, outside = job_script.after_mark(done.text).partition("\n")
         if outside := outside.strip():
             self._say(
                 f"the agent on {node} is no part of job {job_id} ({outside}): what it runs is not "

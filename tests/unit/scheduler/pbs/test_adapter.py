@@ -183,6 +183,13 @@ def test_an_unknown_job_is_unknown_and_never_ended(case: str) -> None:
     assert status.native_state == ""
 
 
+def test_a_greeting_is_no_answer_about_a_job_that_is_gone() -> None:
+    gone = done(b"Welcome, dear user\n", answer("qstat-gone-without-x").stderr, 153)
+    assert ask(gone, "14.login").state is JobState.UNKNOWN
+    with pytest.raises(SchedulerError):
+        ask(done(b"Welcome, dear user\n", b"qstat: illegally formed job identifier: x", 1), "14")
+
+
 def test_a_finished_job_where_history_was_not_asked_for() -> None:
     gone = answer("qstat-gone-without-x")
     assert ask(gone, "30.login", PBS(history=False)).state is JobState.ENDED

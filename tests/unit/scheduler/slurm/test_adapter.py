@@ -108,6 +108,8 @@ def test_only_job_ids_reach_a_command(job_id: str) -> None:
 def test_history() -> None:
     assert slurm.parse_history(done(b"CANCELLED by 1000\n")) is JobState.ENDED
     assert slurm.parse_history(done(b"RUNNING\n")) is JobState.RUNNING
+    assert slurm.parse_history(done(b"RUNNING late?\nTIMEOUT\n")) is JobState.ENDED, "a greeting"
+    assert slurm.parse_history(done(b"Welcome, dear user\n")) is JobState.UNKNOWN
     off = done(stderr=b"Slurm accounting storage is disabled\n", code=1)
     assert slurm.parse_history(off) is JobState.UNKNOWN
 
@@ -282,6 +284,7 @@ def test_a_job_that_is_being_cleared_away_is_over_unless_it_may_come_back() -> N
     ("answer", "uid"),
     [
         (Completed(0, b"CANCELLED by 1000\n", b""), 1000),
+        (Completed(0, b"Welcome, dear user\nCANCELLED by 1000\n", b""), 1000),
         (Completed(0, b"CANCELLED\n", b""), None),
         (Completed(0, b"TIMEOUT\n", b""), None),
         (Completed(1, b"", b"Slurm accounting storage is disabled\n"), None),
