@@ -21,32 +21,35 @@ class SchedulerKind:
     name: its value of `[cluster] scheduler`. program: submits jobs. needed: other programs,
     without which tk could submit a job, but not watch or cancel it. options: returns what reads its
     batch scripts, called with the programs' directories. make: returns the adapter;
-    called with what was found, and with True if jobs may be put back into the queue.
+    called with what was found, with True if jobs may be put back into the queue, and with the
+    queue that is asked for.
     """
 
     name: str
     program: str
     options: Callable[[Mapping[str, str]], ScriptOptions]
     needed: tuple[str, ...]
-    make: Callable[[Detected, bool], Scheduler]
+    make: Callable[[Detected, bool, str | None], Scheduler]
 
 
-def _slurm(found: Detected, requeues: bool) -> Scheduler:
+def _slurm(found: Detected, requeues: bool, queue: str | None) -> Scheduler:
     from tunnelkit.scheduler.slurm.adapter import Slurm  # of the adapters a session needs one
 
     return Slurm(bin_dirs=found.bin_dirs, requeues=requeues)
 
 
-def _pbs(found: Detected, requeues: bool) -> Scheduler:
+def _pbs(found: Detected, requeues: bool, queue: str | None) -> Scheduler:
     from tunnelkit.scheduler.pbs.adapter import PBS
+    from tunnelkit.scheduler.pbs.submit import server_of
 
-    return PBS(bin_dirs=found.bin_dirs, history=found.history)
+    return PBS(bin_dirs=found.bin_dirs, history=found.history, server=server_of(queue))
 
 
-def _torque(found: Detected, requeues: bool) -> Scheduler:
+def _torque(found: Detected, requeues: bool, queue: str | None) -> Scheduler:
+    from tunnelkit.scheduler.pbs.submit import server_of
     from tunnelkit.scheduler.pbs.torque import Torque
 
-    return Torque(bin_dirs=found.bin_dirs)
+    return Torque(bin_dirs=found.bin_dirs, server=server_of(queue))
 
 
 def _slurm_options(bin_dirs: Mapping[str, str]) -> ScriptOptions:
@@ -89,11 +92,16 @@ def script_options(name: str, scheduler: Scheduler | None = None) -> ScriptOptio
 
 
 def adapter(
-    wanted: str, found: Detected, login: str, *, requeues: bool = False
+    wanted: str,
+    found: Detected,
+    login: str,
+    *,
+    requeues: bool = False,
+    queue: str | None = None,
 ) -> Scheduler | None:
     """Return the adapter for `wanted` ("auto" or a name); None if there is no scheduler.
 
-    requeues: the job may be put back into the queue.
+    requeues: the job may be put back into the queue. queue: the one that is asked for.
     Raises SchedulerError if the login host does not have the scheduler that is wanted.
     """
     name = found.name if wanted == "auto" else wanted
@@ -114,4 +122,4 @@ def adapter(
             hint="have the site's directory on the PATH of non-interactive shells; `tk doctor` "
             "shows the programs that it finds",
         )
-    return kind.make(found, requeues)
+    return kind.make(found, requeues, queue)

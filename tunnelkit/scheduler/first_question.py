@@ -63,7 +63,7 @@ def parse_first(done: Completed, mark: str) -> FirstAnswer:
 def _text(kind: SchedulerKind, ask: Callable[[JobInspector], Sequence[str]]) -> str:
     """Return the question as sh code. The detection has set the PATH, and a PBS without a history
     says so itself."""
-    inspector = kind.make(Detected("none", history=True), False).inspector()
+    inspector = kind.make(Detected("none", history=True), False, None).inspector()
     if inspector is None:
         return ""
     try:

@@ -34,12 +34,18 @@ if TYPE_CHECKING:
 
 # qstat can't select by name; qselect can, and prints ids only. Both know the user's name there.
 # Without qselect all users' jobs are queried: once, when `tk up` begins or ends.
+# $1 qselect, $2 qstat, $3 the job's name, $4 a second server, or empty. A job's full id names its
+# server, so qstat asks there.
 _FIND = r"""
 tk_me=$(id -un) || exit
 printf 'tk-user %s\n' "$tk_me"
-command -v "$1" >/dev/null 2>&1 || exec "$2" -f
+if ! command -v "$1" >/dev/null 2>&1; then
+  [ -z "$4" ] || "$2" -f "@$4" || exit
+  exec "$2" -f
+fi
 tk_ids=$("$1" -u "$tk_me" -N "$3") || exit
-[ -z "$tk_ids" ] || exec "$2" -f $tk_ids
+[ -z "$4" ] || tk_ids="$tk_ids $("$1" -u "$tk_me" -N "$3" -q "@$4")" || exit
+[ -z "${tk_ids# }" ] || exec "$2" -f $tk_ids
 """
 
 # The names for completion; see scheduler/names.py.
@@ -58,7 +64,8 @@ fi
 class Qstat(LoginPrograms):
     """Base of the PBS and Torque adapters: qsub, `qstat -f`, qdel.
 
-    For the directories see `LoginPrograms`.
+    server: another server than the default one, where the job's queue is; "" for none. For the
+    directories see `LoginPrograms`.
     """
 
     name = "pbs"
@@ -67,6 +74,16 @@ class Qstat(LoginPrograms):
     title = "PBS"
     #: The program on a node that makes a process a part of a job.
     _attach = attach.PBS_ATTACH
+
+    def __init__(
+        self,
+        bin_dir: str = "",
+        *,
+        bin_dirs: Mapping[str, str] | None = None,
+        server: str = "",
+    ) -> None:
+        super().__init__(bin_dir, bin_dirs=bin_dirs)
+        self._server = server
 
     # -- for each dialect to define ----------------------------------------
 
@@ -152,7 +169,8 @@ class Qstat(LoginPrograms):
     def find(self, job_name: str) -> Command:
         """See `Scheduler.find`."""
         programs = (self._program("qselect"), self._program("qstat"))
-        return Command(("sh", "-c", _FIND, "sh", *programs, check_job_name(job_name)))
+        words = (*programs, check_job_name(job_name), self._server)
+        return Command(("sh", "-c", _FIND, "sh", *words))
 
     def parse_find(self, done: Completed, job_name: str) -> list[JobStatus]:
         """See `Scheduler.parse_find`."""
@@ -176,8 +194,11 @@ class Qstat(LoginPrograms):
             if record.get("Job_Name") == job_name
             and record.get("Job_Owner").partition("@")[0] == users[0]
         ]
-        unfinished = [job for job in own if job.state in (JobState.PENDING, JobState.RUNNING)]
-        return sorted(unfinished, key=lambda job: int(_digits(job.job_id)))
+        # By id: the second server may be the default one.
+        unfinished = {
+            job.job_id: job for job in own if job.state in (JobState.PENDING, JobState.RUNNING)
+        }
+        return sorted(unfinished.values(), key=lambda job: int(_digits(job.job_id)))
 
     def estimate(self, job_id: str) -> Command | None:
         """See `Scheduler.estimate`."""
@@ -278,8 +299,9 @@ class PBS(Qstat):
         *,
         bin_dirs: Mapping[str, str] | None = None,
         history: bool = True,
+        server: str = "",
     ) -> None:
-        super().__init__(bin_dir, bin_dirs=bin_dirs)
+        super().__init__(bin_dir, bin_dirs=bin_dirs, server=server)
         self._history = history
         self._json = True
 

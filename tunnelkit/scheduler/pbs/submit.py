@@ -51,6 +51,11 @@ _SET_ELSEWHERE = {
 }
 
 
+def server_of(queue: str | None) -> str:
+    """Return the server of `queue@server`; "" for the default one, or a value that qsub refuses."""
+    return queue.partition("@")[2] if queue and _NAME.fullmatch(queue) else ""
+
+
 def submit_command(
     program: str,
     request: ResourceRequest,

@@ -36,11 +36,16 @@ async def _scheduler_name(link: Link) -> str:
 
 
 async def _find_scheduler(link: Link, settings: Settings) -> Scheduler | None:
-    wanted = settings.cluster.scheduler
-    if wanted == "none":
+    if settings.cluster.scheduler == "none":
         return None
     found = await _detect(link)
-    return adapter(wanted, found, link.name, requeues=settings.allocation.requeue)
+    return _adapter(found, link, settings)
+
+
+def _adapter(found: Detected, link: Link, settings: Settings) -> Scheduler | None:
+    asked = settings.allocation
+    wanted = settings.cluster.scheduler
+    return adapter(wanted, found, link.name, requeues=asked.requeue, queue=asked.partition)
 
 
 async def _ask_first(
@@ -55,8 +60,7 @@ async def _ask_first(
     command = first_question(wanted, mark, lambda one: question(one, link.name))
     done = await link.run(command.argv, timeout_s=_FIRST_S)
     answer = parse_first(done, mark)
-    requeues = settings.allocation.requeue
-    scheduler = adapter(wanted, answer.detected, link.name, requeues=requeues)
+    scheduler = _adapter(answer.detected, link, settings)
     known = scheduler is not None and scheduler.name == answer.kind
     return scheduler, answer.done if known and answer.done.stdout.strip() else None
 

@@ -305,6 +305,8 @@ class JobHandle:
         listed = [job.job_id for job in await self._listed()]
         if self.job_id is not None and not self.submitted:
             listed = [one for one in listed if one == self.job_id]
+        elif self.job_id is not None and await self._is_unlisted(self.job_id, listed):
+            listed.append(self.job_id)
         for job_id in listed:
             await self._cancel_one(job_id)
         await self.drop_ended()
@@ -314,6 +316,14 @@ class JobHandle:
                 hint="its job is cancelled as soon as it has an id; `tk down` shows it",
             )
         return listed
+
+    async def _is_unlisted(self, job_id: str, listed: list[str]) -> bool:
+        """True if a job has not ended although no list has it, as one at another PBS server."""
+        if _number(job_id) in map(_number, listed):
+            return False
+        done = await self._run(self.scheduler.query([job_id]))
+        state = self.scheduler.parse_query(done, [job_id])[job_id].state
+        return state in (JobState.PENDING, JobState.RUNNING)
 
     async def _cancel_one(self, job_id: str) -> None:
         # Recorded first: the answer may get lost although the job is cancelled.

@@ -183,6 +183,25 @@ async def test_a_state_directory_that_is_full_keeps_no_job_from_being_ended(
     assert "qdel" in login.calls
 
 
+@pytest.mark.parametrize("state", [RUNS, "C"])
+async def test_a_submitted_job_that_no_list_has_is_cancelled_unless_it_is_over(
+    hold: Callable[..., JobHandle], state: str
+) -> None:
+    login = Login({})
+    job = hold(login)
+    assert await job.submit(ResourceRequest(), body="x") == "2.login"
+    found = f"Job Id: 2.login\n    Job_Name = other\n    job_state = {state}\n\n".encode()
+
+    def listed() -> Completed:
+        login.says("qstat", lambda: Completed(0, found, b""))
+        return Completed(0, b"tk-user me\n", b"")
+
+    login.says("qstat", listed)
+    over = state == "C"
+    assert await job.cancel() == ([] if over else ["2.login"])
+    assert ("qdel" in login.calls) is not over
+
+
 async def test_where_the_id_is_not_known_all_of_the_name_end(
     hold: Callable[..., JobHandle],
 ) -> None:
