@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,14 +24,14 @@ class PortOwner(NamedTuple):
 
 
 def is_free(port: int) -> bool:
-    """True if a listener can bind 127.0.0.1:`port`."""
+    """True unless another listener has 127.0.0.1:`port`."""
     with socket.socket() as sock:
         # As ssh does, so that a connection in TIME_WAIT doesn't count as taken.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             sock.bind(("127.0.0.1", port))
-        except OSError:
-            return False
+        except OSError as error:
+            return error.errno != errno.EADDRINUSE
     return True
 
 
@@ -45,7 +47,12 @@ def owner(port: int) -> PortOwner | None:
 
 
 def check_free(port: int) -> None:
-    """Raise UsageError, naming the owner, if 127.0.0.1:`port` is taken."""
+    """Raise UsageError, naming the owner, if 127.0.0.1:`port` is taken, or not for this user."""
+    if port < _first_port() and os.geteuid() != 0:
+        raise UsageError(
+            f"local port {port} is for root",
+            hint=f"choose one from {_first_port()} on, such as {port + 8000}:{port}",
+        )
     if is_free(port):
         return
     by = owner(port)
@@ -57,6 +64,14 @@ def check_free(port: int) -> None:
     raise UsageError(
         f"local port {port} is taken", cause=cause, hint=f"{first} or choose another local port"
     )
+
+
+def _first_port() -> int:
+    """Return the first port for ordinary users."""
+    try:
+        return int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text("ascii"))
+    except (OSError, ValueError):
+        return 1024 if sys.platform == "linux" else 0
 
 
 def _listening_inodes(port: int) -> set[str]:

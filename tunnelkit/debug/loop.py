@@ -117,7 +117,7 @@ class DebugLoop:
     async def close(self, lost: str = "") -> None:
         """Release all on the laptop; the agent's loop stays. lost: the reason for editors."""
         self._over = True
-        self._port.serve(None)
+        self._port.release(self._editors.serve)
         self.wake()
         await self._rank_ports.close()
         await cancel_all(*self._tasks)
@@ -230,7 +230,7 @@ class DebugLoop:
             # Of any kind: a reader that dies unheard leaves a loop that never changes.
             self._on_record(no_log(error))
         self._progress.state = "stopped"
-        self._port.serve(None)
+        self._port.release(self._editors.serve)
         self.wake()
 
     async def _read_log(self, log: LogRecords) -> None:

@@ -47,7 +47,6 @@ class SessionAgents:
     on_stuck: Callable[[TunnelkitError | None], None]
     client: AgentClient | None = None
     info: Mapping[str, object] = field(default_factory=dict)
-    _allocated_at: float | None = None
     _broken_off: bool = False
     #: Keeps the link to the first agent, from `reach` on.
     _life: asyncio.Task[str] | None = None
@@ -120,15 +119,12 @@ class SessionAgents:
 
     @property
     def is_young(self) -> bool:
-        """True until the allocation, or the wait for it, is some time old."""
-        since = self._allocated_at
-        if since is None and self.cluster.job is not None:
-            since = self.cluster.job.submitted_at
+        """True until the job's submission is some time ago: nobody has waited for it for long."""
+        since = None if self.cluster.job is None else self.cluster.job.submitted_at
         return since is None or time.monotonic() - since < _YOUNG_S
 
     async def reach(self, allocated: Allocated) -> AgentClient:
         """Connect to the first agent; return its client. Raises TunnelkitError."""
-        self._allocated_at = time.monotonic()
         if self.client is not None:
             await self._end(self.client, "there is another agent")
         self.client = client = self._make_client(allocated)

@@ -23,7 +23,7 @@ from tunnelkit.session.comeback import Comeback
 from tunnelkit.session.connection.login_connection import LoginConnection
 from tunnelkit.session.debugging.attached_nodes import AttachedNodes
 from tunnelkit.session.debugging.loops import Loops
-from tunnelkit.session.debugging.port_fallback import open_near
+from tunnelkit.session.debugging.port_fallback import open_near, session_ports
 from tunnelkit.session.files.file_services import SessionFiles
 from tunnelkit.session.files.pods import Pods
 from tunnelkit.session.forwards import SessionForwards
@@ -185,6 +185,8 @@ class Session:
         try:
             taken = [one.bind_port for one in self.launch.settings.all_forwards]
             moved = open_near(self.editor_port, but=taken)
+            ports = self._paths.state / "editor-ports"
+            self.loops.ports.before = session_ports(ports, self.editor_port.port)
             await self.files.look()  # before the user is asked for a password
             self.states.become(SessionState.CONNECTING, self.link.name)
             self._tasks.spawn(pack())

@@ -124,6 +124,8 @@ class EditorPort:
         self._listener = Listener(self._connected)
         self._tasks: set[asyncio.Task[None]] = set()
         self._handler: OnEditor | None = None
+        #: Returns other ports where a loop is, for an editor that comes while this one has none.
+        self.others: Callable[[], list[int]] = list
 
     def open(self) -> None:
         """Bind and listen. Raises DebugError if the port is taken."""
@@ -139,9 +141,14 @@ class EditorPort:
             ) from None
         self.port = self._listener.port
 
-    def serve(self, handler: OnEditor | None) -> None:
-        """Hand editors that come from now on to `handler`; None: there is no loop."""
+    def serve(self, handler: OnEditor) -> None:
+        """Hand editors that come from now on to `handler`."""
         self._handler = handler
+
+    def release(self, handler: OnEditor) -> None:
+        """Hand no editor to `handler` any more: its loop is over. Another's keeps the port."""
+        if self._handler == handler:
+            self._handler = None
 
     @property
     def busy(self) -> bool:
@@ -153,6 +160,15 @@ class EditorPort:
         self._listener.close()
         await cancel_all(*self._tasks)
 
+    def _nothing_here(self) -> str:
+        others = sorted(self.others())
+        if others:
+            where = " and ".join(map(str, others))
+            return (
+                f"The debug loop is on port {where}, and this is {self.port}: correct launch.json"
+            )
+        return "No debug loop is running. Start one: tk loop python FILE"
+
     def _connected(self, sock: socket.socket) -> None:
         start(self._tasks, self._serve(Editor(sock)))
 
@@ -162,7 +178,7 @@ class EditorPort:
             if not await editor.receive_first():
                 return
             if self._handler is None:
-                await editor.refuse("No debug loop is running. Start one: tk loop python FILE")
+                await editor.refuse(self._nothing_here())
             else:
                 await self._handler(editor)
         except OSError:

@@ -188,18 +188,21 @@ class OpenSSHForwards(ForwardTable[ControlMaster, OpenSSHForward]):
         self._allowed.add(master.pid)
 
     def _save(self) -> None:
-        """Write down what was asked of which master, for a successor's `drop_leftovers`."""
+        """Write down what was asked of which master, for a successor's `drop_leftovers`.
+
+        A full disk costs no forward that is open."""
         entries = [
             [str(active.connection.control_path), active.spec]
             for active in self._wanted.values()
             if active is not None
         ]
         draft = self._state_file.with_suffix(".new")
-        draft.unlink(missing_ok=True)
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(fd, "w") as file:
-            json.dump(entries, file)
-        draft.rename(self._state_file)
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(fd, "w") as file:
+                json.dump(entries, file)
+            draft.rename(self._state_file)
 
 
 def _escaped(path: Path) -> str:

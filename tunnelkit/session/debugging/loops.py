@@ -28,6 +28,7 @@ from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.loop_records import EVENT, LoopRecord, event_payload
 from tunnelkit.mux.tasks import cancel_all, start
 from tunnelkit.session.debugging.loop_log_file import LoopLogFile
+from tunnelkit.session.debugging.port_fallback import LoopPorts
 from tunnelkit.session.debugging.session_loop import Recorder, SessionLoop
 
 log = logging.getLogger("tunnelkit.session")
@@ -63,6 +64,8 @@ class Loops:
         self._agent = agent
         self._parts = parts
         self._port = port
+        self.ports = LoopPorts(port, settings.port)
+        port.others = self._other_ports
         self._settings = settings
         self._adapters = Adapters()
         self._place = place
@@ -100,12 +103,14 @@ class Loops:
 
         Raises DebugError if that port is taken or has a loop already.
         """
-        own = 0 if once and self._port.busy else self._port.port
-        wanted = port or command.port or own
+        wanted = self.ports.wanted(port, command.port, once=once)
         keeps = self._settings.post_mortem if post_mortem is None else post_mortem
         keeps = keeps and command.can_be_kept
         agents = self._several(parts, keeps) if parts else OneAgent(self._agent())
-        loop = await self._make(agents, wanted, command.debug, keeps)
+        if command.debug and wanted == self._port.port:
+            await self._let_go_unused()
+        editors = self.ports.take(wanted) if command.debug else self._port
+        loop = self._make(agents, editors, keeps)
         try:
             await loop.loop.start(
                 loop_spec(
@@ -135,25 +140,27 @@ class Loops:
         """Take over the loops that a killed session left in a node's agent; return their number."""
         descriptions = await LOOP_LIST.ask(agent, {})
         for description in descriptions:
-            wanted = description["editor_port"] or 0
             if description.get("together"):
                 # Its part on the first node stands for all.
                 if agent is self._agent():
                     start(self._adopting, self._adopt_parts(description))
                 continue
+            port, moved = self.ports.again(description)
             if description.get("attach"):
-                loop = self._make_attachment(self._port_of(wanted), agent, node)
+                loop = self._make_attachment(port, agent, node)
                 self._spawn(self._forget_when_over(loop, description["id"]))
             else:
                 keeps = bool(description.get("post_mortem"))
                 one = OneAgent(agent)
                 one.adopt(description)
-                loop = await self._make(one, wanted, description["debug"], keeps)
+                loop = self._make(one, port, keeps)
                 loop.reload = bool(description.get("reload"))
                 if description.get("once"):
                     self._spawn(self._forget_when_over(loop, description["id"]))
             self._loops[description["id"]] = loop
             await loop.loop.adopt(description, self._log.next_records(description["id"]))
+            if moved:
+                loop.notice(moved)
         return len(descriptions)
 
     async def attach(
@@ -166,7 +173,7 @@ class Loops:
             port = self._port.port if not self._port.busy else 0
         elif port == self._port.port and self._port.busy:
             raise DebugError(f"a debug loop has port {port}", hint="leave --port out, or another")
-        loop = self._make_attachment(self._port_of(port), agent, node)
+        loop = self._make_attachment(self.ports.open(port), agent, node)
         attachment = loop.loop
         assert isinstance(attachment, Attachment)
         try:
@@ -182,6 +189,15 @@ class Loops:
     def attachments(self) -> list[Attachment]:
         """Every attachment, oldest first."""
         return [one.loop for one in self._loops.values() if isinstance(one.loop, Attachment)]
+
+    def for_editor(self, loop_id: int | None = None) -> SessionLoop:
+        """Return the loop that F5 is about: at the session's port, else the newest that debugs."""
+        if loop_id is None:
+            debug = [loop for loop in self.all() if loop.loop.debugs and not _is_attachment(loop)]
+            here = [loop for loop in debug if loop.port is self._port and self._port.busy]
+            if here or debug:
+                return (here or debug)[-1]
+        return self.get(loop_id)
 
     def get(self, loop_id: int | None = None) -> SessionLoop:
         """Return a loop by its id, or the only (else the newest) one; else an attachment.
@@ -310,10 +326,13 @@ class Loops:
         if len(found) < together["nodes"]:
             await agents.stop()
             return
-        loop = await self._make(agents, first["editor_port"] or 0, first["debug"], keeps)
+        port, moved = self.ports.again(first)
+        loop = self._make(agents, port, keeps)
         loop.reload = bool(first.get("reload"))
         self._add(loop, description["id"], agents)
         await loop.loop.adopt(description, self._log.next_records(description["id"]))
+        if moved:
+            loop.notice(moved)
 
     def _part_lost(self, loop_id: int, node: str, why: str) -> None:
         """End a loop that has lost a node: its terminal starts it again once all are there."""
@@ -323,20 +342,7 @@ class Loops:
             self._tell(loop, "lost", why=f"what ran on {node} is gone: {reason}", again=True)
             self._spawn(self.stop(loop_id))
 
-    async def _make(
-        self, agents: LoopAgents, wanted: int, needs_port: bool, keeps: bool = False
-    ) -> SessionLoop:
-        port, own = self._port, False
-        if needs_port and wanted != self._port.port:
-            port, own = EditorPort(wanted), True
-            port.open()
-        elif needs_port:
-            await self._let_go_unused(port)
-        if needs_port and port.busy:
-            raise DebugError(
-                f"a debug loop already has port {port.port}",
-                hint="end it (Ctrl-C twice in its terminal), or give this one another: --port",
-            )
+    def _make(self, agents: LoopAgents, port: EditorPort, keeps: bool = False) -> SessionLoop:
         recorder = Recorder(self._log)
         loop = DebugLoop(
             agents,
@@ -348,7 +354,7 @@ class Loops:
             on_record=recorder.record,
             read_ahead=self._settings.read_ahead,
         )
-        recorder.loop = SessionLoop(loop, port, own)
+        recorder.loop = SessionLoop(loop, port, port is not self._port)
         return recorder.loop
 
     def _make_attachment(self, port: EditorPort, agent: AgentApi, node: str) -> SessionLoop:
@@ -365,18 +371,14 @@ class Loops:
         recorder.loop = SessionLoop(loop, port, port is not self._port)
         return recorder.loop
 
-    def _port_of(self, wanted: int) -> EditorPort:
-        """Return the session's port, or another; 0: any free port. Raises DebugError."""
-        if wanted == self._port.port:
-            return self._port
-        port = EditorPort(wanted)
-        port.open()
-        return port
+    def _other_ports(self) -> list[int]:
+        """Return the ports of loops that have one of their own."""
+        return [loop.port.port for loop in self.all() if loop.own_port and loop.port.busy]
 
-    async def _let_go_unused(self, port: EditorPort) -> None:
-        """Drop an attachment without an editor, to make room for a loop."""
+    async def _let_go_unused(self) -> None:
+        """Drop an attachment without an editor, to make room for a loop on the session's port."""
         for loop_id, loop in list(self._loops.items()):
-            if loop.port is port and _is_attachment(loop) and not loop.loop.has_editor:
+            if loop.port is self._port and _is_attachment(loop) and not loop.loop.has_editor:
                 await self.stop(loop_id)
 
     async def _forget_when_over(self, loop: SessionLoop, loop_id: int) -> None:

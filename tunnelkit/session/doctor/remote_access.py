@@ -23,7 +23,7 @@ from tunnelkit.mux.rpc import Handler
 from tunnelkit.session.runtime import control_client
 from tunnelkit.session.runtime.control_answers import RunAnswer
 from tunnelkit.session.runtime.control_calls import DoctorBanner, DoctorRun, ExecStream
-from tunnelkit.session.runtime.paths import SessionPaths
+from tunnelkit.session.runtime.paths import SessionPaths, patient_logins
 
 _BANNER_S = 6.0
 _CLOSE_S = 5.0
@@ -72,7 +72,8 @@ class LinkAccess:
 
         Raises ConnectionFailed, HostKeyError, ConfigError."""
         directory = tempfile.TemporaryDirectory(prefix="tk-")
-        link = make_link(LinkSetup(Path(directory.name), prompter))
+        setup = LinkSetup(Path(directory.name), prompter, patient_logins=patient_logins())
+        link = make_link(setup)
         far = LinkAccess(link, directory)
         try:
             await link.open()

@@ -270,7 +270,7 @@ class ControlHandlers:
                 if request.sync and self._session.files.mirrors is not None:
                     synced = await self._sync(calls.Sync(timeout_s=timeout_s, proof=True))
                 await loops.wait_first(self._session)
-                loop = self._session.loops.get(request.loop)
+                loop = self._session.loops.for_editor(request.loop)
                 if not loop.loop.debugs:
                     raise DebugError(
                         "the running loop's command is no Python program",
