@@ -233,7 +233,8 @@ async def test_scancel_ends_it_as_under_sbatch(rig: Submitter) -> None:
     one, other = (ended[job] for job in jobs)
     assert one.fields["JobState"] == other.fields["JobState"] == "CANCELLED"
     assert one.fields["ExitCode"] == other.fields["ExitCode"]
-    assert one.files[".got"] == other.files[".got"]
+    # CONT and TERM come together, and a shell that was interrupted late may run either trap first.
+    assert sorted(one.files[".got"].split()) == sorted(other.files[".got"].split())
 
 
 @pytest.mark.logins(8)
