@@ -6,7 +6,7 @@ Faults of a debug session, and the tests that hold what should happen then:
 |---|---|
 | SIGSEGV, `os._exit(7)` | e2e/test_dap_port: test_the_editor_hears_how_the_program_ended; e2e/test_loop: test_how_a_run_ended_is_told_and_the_next_is_armed |
 | uncaught exception | here: test_an_uncaught_exception_stops_with_its_locals |
-| hang at exit | here: test_a_hang_at_exit_is_ended_after_a_grace |
+| hang at exit | here: test_a_hang_at_exit_is_ended_by_the_next_f5 |
 | exec of what is no Python | here: test_a_program_that_becomes_another_one_ends_its_session |
 | TERM ignored | here: test_a_program_that_ignores_term_is_killed |
 | processes left behind | here: test_no_process_of_a_run_sees_the_next; e2e/test_loop: test_ctrl_c_restarts_twice_quits_and_no_process_survives_its_run |
@@ -128,7 +128,7 @@ async def test_the_end_is_told_with_what_the_run_took(up: Project) -> None:
     await terminal.line(r"run 1 · ended: exit code 3 after .*, peak \d+ MiB")
 
 
-async def test_a_hang_at_exit_is_ended_after_a_grace(up: Project) -> None:
+async def test_a_hang_at_exit_is_ended_by_the_next_f5(up: Project) -> None:
     """The interpreter has said goodbye to the debugger, then a C library does not let it go."""
     up.write(
         "hang.py",
@@ -149,10 +149,39 @@ async def test_a_hang_at_exit_is_ended_after_a_grace(up: Project) -> None:
     await editor.wait_event("terminated", timeout_s=10)
     assert time.monotonic() - started < 6
     await editor.close()
+    await terminal.line(r"run 1 · over, and still at work.*The next F5 ends it")
+    assert processes.is_alive(pid)
+    editor, *_ = await up.f5_to_stop(5, file="hang.py")
     await terminal.line(r"run 1 · ended: signal SIGKILL \(hung at exit\)")
     assert not processes.is_alive(pid)
+
+
+async def test_work_at_the_end_of_a_program_is_not_cut_short(up: Project) -> None:
+    """It has said goodbye to the debugger, but its results are not written yet."""
+    up.write(
+        "upload.py",
+        """\
+        import atexit, os, time
+
+        def upload():
+            while not os.path.exists("let-go"):
+                time.sleep(0.05)
+            open("uploaded", "w").close()
+
+        atexit.register(upload)
+        print("here")
+        """,
+    )
+    terminal = await up.loop("python", "upload.py")
+    editor, thread, _ = await up.f5_to_stop(9, file="upload.py")
+    await editor.request("continue", threadId=thread)
+    await editor.wait_event("terminated", timeout_s=10)
+    await editor.close()
+    await terminal.line(r"run 1 · over, and still at work")
+    up.remote("let-go").touch()
+    await terminal.line(r"run 1 · ended: exit code 0")
+    assert up.remote("uploaded").exists()
     await terminal.line("run 2 .*armed")
-    editor, *_ = await up.f5_to_stop(5, file="hang.py")
 
 
 @pytest.mark.parametrize("goodbye", ["disconnect", "terminate", "drop"])

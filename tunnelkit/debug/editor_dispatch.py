@@ -39,6 +39,10 @@ class DispatchedLoop(Protocol):
         """The first generation that is not spent: the one that an F5 of now is about."""
         ...
 
+    def next_is_wanted(self) -> None:
+        """Note that an editor has come: a run that hangs at its end is in the way."""
+        ...
+
     def stand(self) -> str | None:
         """The reason why no debuggee will come; None if one may."""
         ...
@@ -145,6 +149,8 @@ class EditorDispatch:
         self, editor: Editor, wish: AttachRequest, patience: float
     ) -> DebugTarget | str | None:
         """The debuggee that `editor` now has, or why it can't have one, or None: wait."""
+        if wish.sub_process_id is None:
+            self._loop.next_is_wanted()
         generation = self._loop.first()
         if generation is None:
             return self._loop.stand()

@@ -16,6 +16,7 @@ from tunnelkit.debug.dap.exit_report import RunEnd
 from tunnelkit.debug.debug_target import DebugTarget, TargetIdentity
 from tunnelkit.debug.shared_debuggee import RaisedException
 from tunnelkit.errors import DebugError, TunnelkitError
+from tunnelkit.mux.tasks import cancel_all, first_of
 
 #: The lowest rank is the one that F5 is on. If it has not come this long after another,
 #: the lowest of those that are there takes its place.
@@ -86,6 +87,10 @@ class RunHost(Protocol):
         """Report a rank that is kept at an uncaught exception."""
         ...
 
+    def still_ends(self, generation: Generation) -> None:
+        """Say that a program is over but for its own work at its end."""
+        ...
+
     def left_out(self, text: str) -> None:
         """Take text for the loop's record that an editor was not given."""
         ...
@@ -127,6 +132,7 @@ class Generation:
         self._host = host
         self._settled = False
         self._timer: asyncio.TimerHandle | None = None
+        self._next_wanted = asyncio.Event()
         if not ranked:
             self._add(TargetIdentity())
 
@@ -297,6 +303,11 @@ class Generation:
         self.left = True
         self._host.run_given_up(self, why)
 
+    def next_is_wanted(self) -> None:
+        """Note that somebody waits for the next run, if this one has only to exit."""
+        if self.terminated and not self.ended:
+            self._next_wanted.set()
+
     def end(self, how: RunEnd) -> None:
         """Note the exit status; the first one counts."""
         if not self.ending.done():
@@ -309,11 +320,25 @@ class Generation:
             await self._host.changed.wait()
 
     async def _end_later(self) -> None:
-        """A debuggee that has said goodbye must exit soon; one that hangs is ended."""
-        try:
+        """End a debuggee that has said goodbye and hangs, once an editor wants the next one.
+
+        It may also be at work: pydevd says goodbye before the program's atexit functions run,
+        and before Python waits for the program's child processes."""
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_RANKS_GRACE_S if self.ranked else EXIT_GRACE_S):
                 await self._wait_ended()
-        except TimeoutError:
+        if self.ended:
+            return
+        self._host.wake()
+        if not self._next_wanted.is_set():
+            self._host.still_ends(self)
+        wanted = asyncio.ensure_future(self._next_wanted.wait())
+        ended = asyncio.ensure_future(self._wait_ended())
+        try:
+            await first_of(wanted, ended)
+        finally:
+            await cancel_all(wanted, ended)
+        if not self.ended:
             await self._host.restart("hung at exit", self.number)
 
     def _kin(self, who: TargetIdentity) -> DebugTarget | None:

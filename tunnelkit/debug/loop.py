@@ -200,6 +200,7 @@ class DebugLoop:
         await self._refresh()
         while True:
             changed = self.changed
+            self.next_is_wanted()
             generation = self.first()
             if generation is not None and generation.claim in (Reservation.FREE, Reservation.TAKEN):
                 return generation.number
@@ -294,6 +295,11 @@ class DebugLoop:
                 one.left = one.left or one.number in ended
             self.wake()
 
+    def next_is_wanted(self) -> None:
+        """Note that somebody waits for a run: one that hangs at its end is in the way."""
+        for run in self._runs.in_order():
+            run.next_is_wanted()
+
     def stand(self) -> str | None:
         """The reason why no debuggee will come; None if one may."""
         if self.state == "waiting":
@@ -329,6 +335,14 @@ class DebugLoop:
             where=raised.place,
         )
         self._on_record(LoopRecord(EVENT, 0, payload))
+
+    def still_ends(self, generation: Generation) -> None:
+        """Say that a program is over but for its own work at its end; nothing ends that unasked."""
+        text = (
+            f"run {generation.number} · over, and still at work: atexit functions, or child "
+            "processes. The next F5 ends it"
+        )
+        self._on_record(LoopRecord(EVENT, 0, event_payload("notice", text=text)))
 
     def left_out(self, text: str) -> None:
         """Take text of log points that an editor was not given to the terminal and the log."""
