@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from typing import Any
 
 import pytest
 
 from tests.support.big_transfer import under_way
 from tests.support.mirror_rig import Rig, children, needs_rsync, tree, until
-from tunnelkit.errors import MirrorError, TunnelkitError
+from tunnelkit.errors import MirrorConflict, MirrorError, TunnelkitError
+from tunnelkit.mirror import mirror as mirror_module
+from tunnelkit.mirror.passes.syncer import Syncer
 from tunnelkit.mirror.progress import Progress
+from tunnelkit.mirror.pull import PullReport, pull
 from tunnelkit.mirror.tree.ignore import REPLACED_DIR
 
 pytestmark = needs_rsync
@@ -44,6 +48,41 @@ async def test_outputs_come_back(rig: Rig) -> None:
         assert here.stat().st_mtime_ns == there.stat().st_mtime_ns
     again = await mirror.pull([str(rig.local / "results")])
     assert again.pulled == ()
+    await mirror.barrier(20)
+
+
+async def test_what_a_job_writes_after_the_pull_stays(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pulled file is the mirror's from then on, but the job has it open."""
+    rig.write("main.py")
+    mirror = await rig.started()
+    await mirror.barrier(20)
+    job = rig.write("train.log", "epoch 1\n", far=True)
+    passes, run = asyncio.Event(), Syncer.run
+    passes.set()
+
+    async def held(*args: Any, **named: Any) -> Any:
+        await passes.wait()
+        return await run(*args, **named)
+
+    async def pulled(*args: Any, **named: Any) -> PullReport:
+        passes.clear()
+        report = await pull(*args, **named)
+        with job.open("a") as log:
+            log.write("epoch 2\n")
+        passes.set()
+        return report
+
+    monkeypatch.setattr(Syncer, "run", held)
+    monkeypatch.setattr(mirror_module, "pull", pulled)
+    report = await mirror.pull([str(rig.local / "train.log")])
+    assert report.mirrored == ("train.log",)
+    with pytest.raises(MirrorConflict, match=r"train\.log"):
+        await mirror.barrier(20)
+    assert job.read_text() == "epoch 1\nepoch 2\n"
+    await mirror.resolve([str(rig.local / "train.log")], theirs=True)
+    assert (rig.local / "train.log").read_text() == "epoch 1\nepoch 2\n"
     await mirror.barrier(20)
 
 

@@ -107,6 +107,8 @@ class SyncContext:
     owed_by: FileAgent | None = None
     #: until when (monotonic) an rsync whose link broke may go on there
     straggling_until: float = 0.0
+    #: what `tk pull` fetches or has fetched: the job may go on writing it there
+    pulled: set[str] = field(default_factory=set)
     #: mirrored paths that were changed on the cluster: checked again in each pass
     conflicts: frozenset[str] = frozenset()
     #: the big transfer under way

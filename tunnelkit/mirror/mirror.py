@@ -316,7 +316,8 @@ class Mirror:
             is_here = os.path.lexists(os.path.join(self.local_root, path))
             return path in manifest.rows or syncer.known(path) or (is_here and is_mirrored(path))
 
-        report = await pull(sides, wanted, owned=owned, on_progress=on_progress)
+        pulled = syncer.ground.pulled
+        report = await pull(sides, wanted, owned=owned, pulled=pulled, on_progress=on_progress)
         return replace(report, mirrored=tuple(filter(is_mirrored, report.pulled)))
 
     def _sides(self) -> Sides:

@@ -161,18 +161,21 @@ async def pull(
     wanted: Sequence[str],
     *,
     owned: Callable[[str], bool],
+    pulled: set[str],
     on_progress: OnProgress = lambda progress: None,
 ) -> PullReport:
     """Fetch these paths (relative to the root).
 
-    owned: returns True if the mirror owns a path. Raises MirrorError, ConnectionFailed; the next
-    call continues a transfer that broke off."""
+    owned: returns True if the mirror owns a path. pulled: gets the paths, before the first of them
+    is here. Raises MirrorError, ConnectionFailed; the next call continues a transfer that broke
+    off."""
     begin = time.monotonic()
     found = await listing(sides, wanted)
     ours = {path for path in found.sizes if owned(path) or _is_git(path, wanted)}
     sizes = {path: size for path, size in found.sizes.items() if path not in ours}
     await asyncio.to_thread(_check_parents, sides.local_root, sizes)
     came: list[str] = []
+    pulled.update(sizes)
     if sizes:
         progress = Progress(len(sizes), sum(sizes.values()))
         came = await _bring(sides, sizes, progress, on_progress)

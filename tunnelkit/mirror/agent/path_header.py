@@ -49,12 +49,14 @@ class ExpectedState:
     tried: digests that were sent without an answer.
     forced: send these whatever is recorded.
     ours: the laptop's version wins in any case.
+    pulled: came from the cluster, where a job may go on writing them.
     """
 
     rows: Mapping[str, ManifestEntry]
     tried: Mapping[str, Collection[str]]
     forced: Collection[str] = ()
     ours: Collection[str] = ()
+    pulled: Collection[str] = ()
 
 
 def announced(
@@ -135,9 +137,10 @@ def _unlike(path: str, row: ManifestEntry | None, known: ExpectedState) -> str:
     """Return what the agent does with content that is not tk's: "backup" or "conflict".
 
     Content from before tk's first send is backed up and replaced. An edit of a user stays, until
-    the user decides.
+    the user decides, and so does what a job has written to a file since it was pulled.
     """
-    return "conflict" if row is not None and row.sent and path not in known.ours else "backup"
+    may_be_edited = (row is not None and row.sent) or path in known.pulled
+    return "conflict" if may_be_edited and path not in known.ours else "backup"
 
 
 class ParentDirs:

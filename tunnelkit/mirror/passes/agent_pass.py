@@ -90,7 +90,8 @@ class AgentPass:
 
     async def stage(self, scan: Scan, difference: diff.Diff) -> None:
         """Send without publishing. `run` continues, and reports the files that can't be read."""
-        known = ExpectedState(self._ground.manifest.rows, self._ground.own_digests())
+        ground = self._ground
+        known = ExpectedState(ground.manifest.rows, ground.own_digests(), pulled=ground.pulled)
         await self._send(scan, difference, known, lambda paths: None, whole=True)
 
     async def add(self, piece: Slice, on_pending: OnPending) -> None:
@@ -117,7 +118,9 @@ class AgentPass:
         result = self._result = PassResult()  # without what `stage` has found: it is read again
         self._warn(scan, difference)
         own = ground.own_digests()
-        known = ExpectedState(rows, own, forced=wishes.force | wishes.again, ours=wishes.ours)
+        known = ExpectedState(
+            rows, own, forced=wishes.force | wishes.again, ours=wishes.ours, pulled=ground.pulled
+        )
         for path in wishes.again:
             if path in scan.entries:
                 difference.changed.setdefault(path, scan.entries[path])

@@ -181,12 +181,15 @@ class BulkPass:
         """Take files out of `work` that were changed there since tk sent them; return them."""
         rows = self._ground.manifest.rows
         doubted = self._ground.conflicts.union(checked)
-        suspects = edits.suspects(work.sends, rows, there, doubted) - self._ground.in_flight
+        suspects = edits.suspects(work.sends, rows, there, doubted)
+        pulled = self._ground.pulled & work.sends.keys() & there.keys()
+        suspects |= {path for path in pulled if path not in rows or not rows[path].sent}
+        suspects -= self._ground.in_flight
         edited = await edits.remotely_edited(
             self._ground.remote,
             self._ground.remote_root,
             {path: there[path] for path in suspects},
-            {path: (rows[path].digest, work.digests[path]) for path in suspects},
+            {path: (*_sent(rows.get(path)), work.digests[path]) for path in suspects},
         )
         # Only touched, or equal to the laptop's file: counts as tk's.
         self._ground.in_flight |= suspects - edited
@@ -326,6 +329,10 @@ class BulkPass:
 def _stays(row: ManifestEntry, entry: Entry) -> bool:
     """Return True if the old row tells more about the remote file: sent, or of another kind."""
     return row.sent or (row.entry.kind == DIR) != (entry.kind == DIR)
+
+
+def _sent(row: ManifestEntry | None) -> tuple[str, ...]:
+    return () if row is None else (row.digest,)
 
 
 def _is_ours(row: ManifestEntry | None, entry: Entry, is_there: bool) -> bool:

@@ -62,7 +62,7 @@ class EarlyStager:
         return Prefetch(
             ground.local_root,
             scan,
-            ExpectedState(ground.manifest.rows, ground.own_digests()),
+            ExpectedState(ground.manifest.rows, ground.own_digests(), pulled=ground.pulled),
             staged,
         )
 

@@ -58,6 +58,22 @@ def test_each_directory_above_is_told_once(tmp_path: Path) -> None:
     assert "above" in next(header for path, header in headers.items() if path.startswith("a/b/"))
 
 
+@pytest.mark.parametrize(
+    ("pulled", "ours", "unlike"),
+    [((), (), "backup"), (("log",), (), "conflict"), (("log",), ("log",), "backup")],
+)
+def test_a_job_may_go_on_writing_what_was_pulled(
+    tmp_path: Path, pulled: tuple[str, ...], ours: tuple[str, ...], unlike: str
+) -> None:
+    (tmp_path / "log").write_text("epoch 1\n")
+    scan = _scan(tmp_path)
+    known = ExpectedState({}, {}, ours=ours, pulled=pulled)
+    difference = diff.compare({}, scan.entries)
+    pieces = list(batch_reader.slices(str(tmp_path), scan, difference, known))
+    header = _headers(pieces)["log"]
+    assert (header["expect"], header["unlike"]) == (None, unlike)
+
+
 def test_a_new_directory_speaks_for_itself(tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     (tmp_path / "new/file").write_text("1")

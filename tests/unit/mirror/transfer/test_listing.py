@@ -72,7 +72,7 @@ async def pulled(far: Far, tmp_path: Path, *wanted: str) -> PullReport:
     local, root = tmp_path / "local", str(tmp_path / "far")
     local.mkdir(exist_ok=True)
     sides = Sides(far, Bringing(), str(local), root, os.path.realpath(root))
-    return await pull(sides, wanted, owned=lambda path: False)
+    return await pull(sides, wanted, owned=lambda path: False, pulled=set())
 
 
 @pytest.mark.parametrize("wanted", [("out1", "out2"), ("out2", "out1"), ("",)])
