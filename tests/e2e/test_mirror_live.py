@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.mirror_rig import Node, Rig, needs_rsync, tree, until
-from tunnelkit.errors import ConnectionFailed, TimeoutExpired
+from tunnelkit.errors import ConnectionFailed, MirrorConflict, TimeoutExpired
 from tunnelkit.mirror.agent.channel import MirrorChannel, NotThere, OnProof
 from tunnelkit.mirror.api import FileAgent, MirrorState, PassRecord
 
@@ -34,6 +34,29 @@ def grow_old(*paths: Path) -> None:
     newest = max(path.stat().st_ctime_ns for path in paths)
     while time.time_ns() < newest + 150_000_000 and time.monotonic() < deadline:
         time.sleep(0.01)
+
+
+async def test_another_directory_in_the_roots_place_has_proved_nothing(live_rig: Rig) -> None:
+    """As after `mv proj proj.old; mkdir proj`, or a fresh clone on the cluster."""
+    rig = live_rig
+    names = ("a.py", "b.py", "c.py")
+    for name in names:
+        rig.write(name, f"{name}\n")
+    mirror = await rig.started()
+    await mirror.barrier(20)
+    for edit in (False, True):
+        rig.far.rename(rig.far.with_name(f"far.old.{edit}"))
+        rig.far.mkdir()
+        (rig.far / "b.py").write_text("OLD code\n")
+        if edit:
+            rig.write("a.py", "edited\n")
+        with pytest.raises(MirrorConflict, match=r"b\.py"):
+            await mirror.barrier(20)
+        assert (rig.far / "a.py").read_text() == (rig.local / "a.py").read_text()
+        assert (rig.far / "c.py").read_text() == "c.py\n"
+        await mirror.resolve([str(rig.local / "b.py")], theirs=False)
+        await mirror.barrier(20)
+        assert (rig.far / "b.py").read_text() == "b.py\n"
 
 
 async def test_a_save_asks_the_login_host_nothing(live_rig: Rig) -> None:

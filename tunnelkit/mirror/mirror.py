@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tunnelkit.errors import MirrorError, TimeoutExpired
+from tunnelkit.mirror.agent.channel import NotThere
+from tunnelkit.mirror.agent.channel_provider import RootReplaced
 from tunnelkit.mirror.api import (
     DigestCheck,
     MirrorHalted,
@@ -225,8 +227,7 @@ class Mirror:
         Proven: read back on the compute node, if `verify` gives a check.
         allow_deletes: the user has confirmed the deletes that halted the mirror. Raises
         MirrorError naming the files that can't be sent or that differ on the node,
-        TimeoutExpired naming what is pending, MirrorHalted.
-        """
+        TimeoutExpired naming what is pending, MirrorHalted."""
         begin = time.monotonic()
         worker, manifest = self._running()
         request = worker.post(PassOptions(allow_deletes=allow_deletes))
@@ -235,6 +236,8 @@ class Mirror:
         try:
             report = await self._wait(request, begin + timeout_s, timeout_s)
             proven = await self._prove(manifest, greeting, begin + timeout_s, timeout_s)
+        except (NotThere, RootReplaced):  # now it is known: the next pass sends all into it
+            return await self.barrier(begin + timeout_s - time.monotonic())
         finally:
             await cancel_all(greeting)
         duration_s = time.monotonic() - begin

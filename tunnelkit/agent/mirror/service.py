@@ -18,7 +18,7 @@ from tunnelkit.mux.tasks import cancel_all, start
 
 #: What hangs for longer at the end is left to itself.
 _END_S = 3.0
-_DIFFERING_AT_ONCE = 64
+_AT_ONCE = 64
 
 
 class MirrorService:
@@ -63,9 +63,8 @@ class MirrorService:
             send = functools.partial(_send, asyncio.get_running_loop(), channel)
             batches = BatchChannel(root, nonce, self.gate, send)
             await self._turns.take(identity, over)
-            dev, ino = identity
-            hello = {"ok": True, "dev": dev, "ino": ino, "instance": self.instance, "nests": True}
-            channel.write_nowait(encode(hello))
+            hello = encode({"ok": True, "instance": self._at(identity), "nests": True})
+            channel.write_nowait(hello)
             await _Feed(channel, batches, worker).run()
         except RootRefused as refused:
             channel.write_nowait(encode(refused.as_json()))
@@ -103,7 +102,7 @@ class MirrorService:
         files: List[SentFile] = checked(params.get("files") or [], list)
         opening = self._reader.do(_open, str(params["root"]), params.get("owner"))
         try:
-            root, _ = await _kept(opening)
+            root, identity = await _kept(opening)
         except RootRefused as refused:
             fields = refused.as_json()
             return {"code": fields.pop("error"), **fields}
@@ -120,11 +119,15 @@ class MirrorService:
             self._reader.do(tree.close)
             self._reader.do(root.close)
         return {
-            "instance": self.instance,
+            "instance": self._at(identity),
             "differ": check.differ,
             "stamps": check.stamps,
             "cleaned": clean.cleaned,
         }
+
+    def _at(self, identity: Tuple[int, int]) -> str:
+        """This process at that root: a directory in its place has proved nothing."""
+        return f"{self.instance}{identity}"
 
     async def differing(self, params: Dict[str, object]) -> List[str]:
         """RPC `mirror.differing`: {"root": ..., "expected": {path: sha256 | null}}."""
@@ -132,7 +135,7 @@ class MirrorService:
         base = os.path.expanduser(str(params["root"]))
         differ: List[str] = []
         while True:
-            some = dict(itertools.islice(expected, _DIFFERING_AT_ONCE))
+            some = dict(itertools.islice(expected, _AT_ONCE))
             if not some:
                 return differ
             differ += await self._reader.do(_differing, base, some)

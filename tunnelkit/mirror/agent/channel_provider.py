@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 
-from tunnelkit.errors import ConnectionFailed
+from tunnelkit.errors import ConnectionFailed, MirrorError
 from tunnelkit.mirror.agent.channel import Fenced, MirrorChannel, NotThere
 from tunnelkit.mirror.agent.fence import fence
 from tunnelkit.mirror.agent.verify import ping
@@ -19,6 +19,10 @@ from tunnelkit.mirror.record.manifest import same_time
 
 #: An agent that does not see the root is asked again after this: its file system may lag.
 _ASK_AGAIN_S = 10.0
+
+
+class RootReplaced(MirrorError):
+    """Error: what is at the remote root is not the directory that the files were sent into."""
 
 
 class ChannelProvider:
@@ -40,6 +44,8 @@ class ChannelProvider:
         #: the agent that refused the channel, and until when it is not asked again
         self._refused: tuple[FileAgent | None, float] = (None, 0.0)
         self._prover: str | None = None
+        #: the channel's root was moved away: it is of no use
+        self._moved = False
         #: the node's agent for which proofs were forgotten, as it can't serve the root
         self._unserving: FileAgent | None = None
 
@@ -55,7 +61,8 @@ class ChannelProvider:
         Raises MirrorHalted if another mirror has taken over the target, or ConnectionFailed.
         """
         agent = self._agent()
-        if self._live is not None and (self._live.agent is not agent or not self._live.is_usable):
+        live = self._live
+        if live is not None and (live.agent is not agent or not live.is_usable or self._moved):
             await self.close()
         if agent is None or not agent.is_up:
             return None
@@ -67,12 +74,22 @@ class ChannelProvider:
     async def ping(self) -> bool:
         """Check that the node answers and sees the root (one round trip).
 
-        False: no live channel to it is open. Raises MirrorHalted, MirrorError or TunnelkitError.
+        False: no live channel to it is open. Raises RootReplaced if another directory is at the
+        root since the proofs, which are forgotten; MirrorHalted, MirrorError or TunnelkitError.
         """
         node = self.node
         if node is None:
             return False
-        await ping(node, self._ground)
+        there = await ping(node, self._ground)
+        if self._prover is not None and there != self._prover:
+            self._prover, self._moved = None, True
+            await asyncio.to_thread(self._ground.manifest.forget_proofs)
+            self._on_differ()
+            raise RootReplaced(
+                f"{self._ground.remote_root} is another directory now",
+                hint="`tk sync` sends all files into it",
+                transient=True,
+            )
         return True
 
     async def proofs_in(self) -> None:
@@ -125,7 +142,7 @@ class ChannelProvider:
                 self._refused = agent, time.monotonic() + _ASK_AGAIN_S
                 await self._may_see_nothing(agent)
             return
-        self._live, self._unserving = live, None
+        self._live, self._unserving, self._moved = live, None, False
         # An agent has one channel per root at a time: the former one is over.
         ground.settle()
         if agent.is_node and self._prover != live.instance:

@@ -35,9 +35,11 @@ async def verify(agent: FileAgent, ground: SyncContext) -> frozenset[str]:
     return frozenset(wrong)
 
 
-async def ping(agent: FileAgent, ground: SyncContext) -> None:
-    """Check that the agent answers and sees the root. Raises as `verify`."""
-    await _call(agent, ground, [], clean=False)
+async def ping(agent: FileAgent, ground: SyncContext) -> str:
+    """Check that the agent answers and sees the root. Raises as `verify`.
+
+    Returns its `MirrorChannel.instance` for the directory that is there now."""
+    return str((await _ask(agent, ground, [], clean=False)).get("instance"))
 
 
 async def _clean(agent: FileAgent, ground: SyncContext) -> None:
@@ -70,6 +72,13 @@ async def _call(
     agent: FileAgent, ground: SyncContext, files: list[_SentFile], *, clean: bool
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return by path why it is not as sent, and the stamps of those whose content is right."""
+    found = await _ask(agent, ground, files, clean=clean)
+    return checked(found["differ"], dict), checked(found["stamps"], dict)
+
+
+async def _ask(
+    agent: FileAgent, ground: SyncContext, files: list[_SentFile], *, clean: bool
+) -> dict[str, object]:
     size_bytes = sum(file[2] for file in files)
     asking = agent.call(
         "mirror.verify",
@@ -83,7 +92,7 @@ async def _call(
     found = checked(await while_up(agent, asking, budget_s), dict)
     if "code" in found:
         raise refusal(found, ground.remote.destination(), ground.remote_root, ground.claim)
-    return checked(found["differ"], dict), checked(found["stamps"], dict)
+    return found
 
 
 def _parts(ground: SyncContext) -> Iterator[dict[str, ManifestEntry]]:
