@@ -12,7 +12,7 @@ import asyncio
 import os
 import posixpath
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from tunnelkit.errors import MirrorError
@@ -52,6 +52,8 @@ _LIST_TIMEOUT_S = 300.0
 _STALL_S = 60
 _BIG_BYTES = 8 << 20
 _SIZE_DIGITS = 19
+#: Paths of one command. Quoted they may be five times as long, and a command's word has 128 KiB.
+_MOST_BYTES = 20_000
 
 OnProgress = Callable[[Progress], None]
 
@@ -145,15 +147,30 @@ async def listing(sides: Sides, wanted: Sequence[str]) -> Listing:
             raise hostile(host, "its list of files can't be read")
         found.sizes[admitted(name, asked, host)] = int(word)
 
-    await stream_items(
-        sides.remote,
-        _LIST,
-        [sides.real_root, *(one or "." for one in wanted)],
-        take,
-        what=f"can't list files in {sides.real_root}",
-        timeout_s=_LIST_TIMEOUT_S,
-    )
+    for part in _parts(wanted):
+        await stream_items(
+            sides.remote,
+            _LIST,
+            [sides.real_root, *(one or "." for one in part)],
+            take,
+            what=f"can't list files in {sides.real_root}",
+            timeout_s=_LIST_TIMEOUT_S,
+        )
     return found
+
+
+def _parts(paths: Sequence[str]) -> Iterator[list[str]]:
+    """Cut paths into parts that fit into a command."""
+    part: list[str] = []
+    left = _MOST_BYTES
+    for path in paths:
+        left -= len(os.fsencode(path)) + 3
+        if left < 0 and part:
+            yield part
+            part, left = [], _MOST_BYTES - len(os.fsencode(path)) - 3
+        part.append(path)
+    if part:
+        yield part
 
 
 async def pull(

@@ -12,7 +12,17 @@ from tunnelkit.mirror.record import diff
 from tunnelkit.mirror.record.manifest import ManifestEntry, same_content
 from tunnelkit.mirror.tree.name_collisions import renamed_by_case
 from tunnelkit.mirror.tree.paths import parents
-from tunnelkit.mirror.tree.scanner import DECIDING, DIR, FILE, Entry, Scan, digest, lstat, racy
+from tunnelkit.mirror.tree.scanner import (
+    DECIDING,
+    DIR,
+    FILE,
+    LINK,
+    Entry,
+    Scan,
+    digest,
+    lstat,
+    racy,
+)
 
 #: Up to this much is read directly in the event loop: a thread would take longer.
 LITTLE_FILES, LITTLE_BYTES = 8, 128 << 10
@@ -108,6 +118,8 @@ def _kind(found: MissingPaths, root: str, path: str, scan: Scan) -> set[str] | N
             return found.deleted  # lstat would follow the symlink that replaced its directory
         if above in scan.unreadable:
             return None
+        if LINK not in scan.kinds and os.path.islink(os.path.join(root, above)):
+            return found.ignored  # the same, of symlinks that are no part of the mirror
     try:
         info = os.lstat(os.path.join(root, path))
     except (FileNotFoundError, NotADirectoryError):

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pathspec.patterns.gitignore.base import GitIgnorePatternError
@@ -60,8 +61,18 @@ DEFAULT_NAMES = frozenset(
         ".DS_Store",
     }
 )
-_BYTECODE = ".pyc"
+#: Names of files that nobody wants mirrored: byte code; and what editors write beside a file
+#: before it is saved, with unsaved text in it: Emacs' locks and auto-saves, Vim's and Kate's files.
+DEFAULT_FILES = ("*.pyc", ".#*", "#*#", "*~", ".*.sw[a-p]", ".*.kate-swp")
 _NAMED = re.compile(r"\w")
+
+
+def _default_file(name: str) -> str | None:
+    """Return the pattern of DEFAULT_FILES that a file's name matches."""
+    # Of a hundred thousand names most need no more than this.
+    if name[0] not in ".#" and name[-1] not in "c~":
+        return None
+    return next((one for one in DEFAULT_FILES if fnmatchcase(name, one)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +232,8 @@ class IgnoreRules:
         asked = self._asked(path, is_dir)
         if asked is not None and _beats_defaults(asked):
             return asked
-        if name in DEFAULT_NAMES or (name.endswith(_BYTECODE) and not is_dir):
-            pattern = name if name in DEFAULT_NAMES else f"*{_BYTECODE}"
+        pattern = name if name in DEFAULT_NAMES else None if is_dir else _default_file(name)
+        if pattern is not None:
             return Rule(DEFAULT, 0, pattern, True)
         if asked is not None:
             return asked

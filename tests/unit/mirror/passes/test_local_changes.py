@@ -46,6 +46,19 @@ def test_what_has_come_back_since_is_looked_at_again(tmp_path: Path, path: str) 
     assert told(tmp_path, scan, path) == {"back": {path}}
 
 
+@pytest.mark.parametrize(("symlinks", "fate"), [(IGNORE, "ignored"), (KEEP, "deleted")])
+def test_a_directory_that_has_become_a_symlink_hides_no_file(
+    tmp_path: Path, symlinks: str, fate: str
+) -> None:
+    """Its files are where it leads to, and are not back."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/x.csv").write_text("1")
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "data").symlink_to(tmp_path / "elsewhere")
+    assert told(root, look(root, symlinks=symlinks), "data/x.csv") == {fate: {"data/x.csv"}}
+
+
 def test_what_a_rule_leaves_out_now_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "out/deep").mkdir(parents=True)
     (tmp_path / "sub").mkdir()

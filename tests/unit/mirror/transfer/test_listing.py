@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tunnelkit.errors import MirrorError
-from tunnelkit.mirror.pull import PullReport, Sides, pull
+from tunnelkit.mirror import pull as pull_module
+from tunnelkit.mirror.pull import PullReport, Sides, listing, pull
 from tunnelkit.mirror.transfer.base import FetchRule, Transfer, TransferResult
 from tunnelkit.remote_script import RemoteHost
 
@@ -130,3 +133,24 @@ async def test_an_unread_path_that_was_not_asked_for_is_not_believed(
     far.find(f"printf 'unread %s\\0' '{name}'")
     with pytest.raises(MirrorError, match="not believed"):
         await pulled(far, tmp_path, "out2")
+
+
+async def test_thousands_of_paths_are_listed_in_several_commands(
+    far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each conflict of a `tk sync --theirs .` is one; a word of a command has 128 KiB at most."""
+    ran: list[int] = []
+    root = str(tmp_path / "far")
+    paths = [f"out2/{'x' * 60}-{number:05}" for number in range(5000)]
+    for path in paths:
+        Path(root, path).write_text("1\n")
+    stream_items = pull_module.stream_items
+
+    async def counted(remote: Any, script: str, words: list[str], *args: Any, **named: Any) -> None:
+        ran.append(len(shlex.join(words)))
+        await stream_items(remote, script, words, *args, **named)
+
+    monkeypatch.setattr(pull_module, "stream_items", counted)
+    sides = Sides(far, Bringing(), str(tmp_path), root, os.path.realpath(root))
+    assert sorted((await listing(sides, paths)).sizes) == paths
+    assert len(ran) > 10 and max(ran) < 128 * 1024 / 5

@@ -110,6 +110,29 @@ def test_bytecode_is_left_out_but_not_a_directory_of_that_name(tmp_path: Path) -
     assert mirrored(tmp_path) == {"b.pyc/c.txt", "d.py", ".gitignore"}
 
 
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        (".#train.py", ".#*"),
+        ("#train.py#", "#*#"),
+        ("train.py~", "*~"),
+        (".train.py.swp", ".*.sw[a-p]"),
+        ("..env.swo", ".*.sw[a-p]"),
+        (".train.py.kate-swp", ".*.kate-swp"),
+        ("train.pyc", "*.pyc"),
+        ("train.swp", None),
+        ("#notes", None),
+        (".env", None),
+        ("~", "*~"),
+        ("c", None),
+    ],
+)
+def test_what_editors_write_before_a_save_is_left_out(name: str, pattern: str | None) -> None:
+    rule = IgnoreRules().rule_for(name, name, False)
+    assert (rule and rule.pattern) == pattern
+    assert IgnoreRules().rule_for(name, name, True) is None
+
+
 def test_a_virtual_environment_by_its_mark(tmp_path: Path) -> None:
     fill(
         tmp_path,
