@@ -141,7 +141,7 @@ async def test_thousands_of_paths_are_listed_in_several_commands(
     """Each conflict of a `tk sync --theirs .` is one; a word of a command has 128 KiB at most."""
     ran: list[int] = []
     root = str(tmp_path / "far")
-    paths = [f"out2/{'x' * 60}-{number:05}" for number in range(5000)]
+    paths = [f"out2/{'x' * 60}-{number:05}" for number in range(1200)]
     for path in paths:
         Path(root, path).write_text("1\n")
     stream_items = pull_module.stream_items
@@ -153,4 +153,4 @@ async def test_thousands_of_paths_are_listed_in_several_commands(
     monkeypatch.setattr(pull_module, "stream_items", counted)
     sides = Sides(far, Bringing(), str(tmp_path), root, os.path.realpath(root))
     assert sorted((await listing(sides, paths)).sizes) == paths
-    assert len(ran) > 10 and max(ran) < 128 * 1024 / 5
+    assert len(ran) > 3 and max(ran) < 128 * 1024 / 5
