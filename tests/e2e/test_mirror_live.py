@@ -224,6 +224,28 @@ async def test_a_change_of_kind_that_broke_off_twice_is_made(
     assert rig.equal()
 
 
+async def test_a_rename_that_broke_off_is_no_mass_deletion(
+    live_rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its new paths are on record already when they are sent again."""
+    rig = live_rig
+    for number in range(250):
+        rig.write(f"old/f{number:03}.py", f"{number}\n")
+    mirror = await rig.started()
+    await mirror.barrier(40)
+
+    async def broken(live: MirrorChannel, batch: int, rest: bytes, **more: float) -> None:
+        raise ConnectionFailed("cut", transient=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MirrorChannel, "commit", broken)
+        (rig.local / "old").rename(rig.local / "new")
+        with pytest.raises(TimeoutExpired):
+            await mirror.barrier(1.0)
+    await mirror.barrier(40)
+    assert rig.equal()
+
+
 async def test_an_agent_that_is_gone_is_done_without(live_rig: Rig) -> None:
     rig = live_rig
     assert rig.node is not None

@@ -17,7 +17,7 @@ from tunnelkit.mirror.agent.path_header import ExpectedState, Slice
 from tunnelkit.mirror.agent.read_ahead import ReadAhead
 from tunnelkit.mirror.context import PassResult, SyncContext
 from tunnelkit.mirror.passes import local_changes
-from tunnelkit.mirror.passes.delete_guard import check_deletes
+from tunnelkit.mirror.passes.delete_guard import check_deletes, is_new
 from tunnelkit.mirror.passes.options import During, OnPending, PassOptions, awaited
 from tunnelkit.mirror.passes.size_warnings import SizeWatch
 from tunnelkit.mirror.progress import Progress
@@ -242,7 +242,7 @@ class AgentPass:
             await self._commit(on_pending)
 
     def _intend(self, piece: Slice) -> set[str]:
-        """Record what is about to be published, and return the paths never sent before.
+        """Record what is about to be published, and return the paths that are new.
 
         After a kill -9 in the middle, the next session thus does not mistake these files for edits
         on the cluster.
@@ -252,9 +252,9 @@ class AgentPass:
         intents = {}
         for path, (entry, text, _) in piece.sends.items():
             row = rows.get(path)
-            if row is None:
+            if is_new(row, text):
                 news.add(path)
-            elif row.made and not row.sent:
+            if row is not None and row.made and not row.sent:
                 self._batch.retried.add(path)
             stays = row is not None and (row.entry.kind == DIR) == (entry.kind == DIR)
             # tk makes a directory that takes a file's place.

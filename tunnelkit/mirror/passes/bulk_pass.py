@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from tunnelkit.mirror.agent.fence import fence
 from tunnelkit.mirror.context import PassResult, SyncContext
 from tunnelkit.mirror.passes import local_changes, obstacles
-from tunnelkit.mirror.passes.delete_guard import check_deletes
+from tunnelkit.mirror.passes.delete_guard import check_deletes, is_new
 from tunnelkit.mirror.passes.local_changes import PassPlan
 from tunnelkit.mirror.passes.options import During, OnPending, PassOptions, awaited
 from tunnelkit.mirror.passes.size_warnings import SizeWatch
@@ -56,11 +56,12 @@ class BulkPass:
         )
         work = await during(hashing)
         if not wishes.allow_deletes:
+            news = {path for path, text in work.digests.items() if is_new(rows.get(path), text)}
             check_deletes(
-                rows,
+                {path: row for path, row in rows.items() if path not in news},
                 work.deletes,
                 scan.entries,
-                sent_digests=(text for path, text in work.digests.items() if path not in rows),
+                sent_digests=(work.digests[path] for path in news),
                 limit_files=ground.delete_limit,
             )
         await asyncio.to_thread(self._note, work)

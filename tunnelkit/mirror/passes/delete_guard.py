@@ -58,6 +58,13 @@ def check_deletes(
         )
 
 
+def is_new(row: ManifestEntry | None, digest: str) -> bool:
+    """Return True if a path with this content is new, so that a missing file may have moved there.
+
+    It stays so while an attempt to send just this has no answer."""
+    return row is None or (not row.sent and row.digest == digest)
+
+
 def _not_moved(
     rows: Mapping[str, ManifestEntry], gone: Iterable[str], sent_digests: Iterable[str]
 ) -> list[str]:
