@@ -222,19 +222,20 @@ def tree(root: Path) -> dict[bytes, tuple[object, ...]]:
     for base, dirs, files in os.walk(top):
         for name in [*dirs, *files]:
             full = os.path.join(base, name)
-            try:
-                info = os.lstat(full)
-            except FileNotFoundError:
-                continue  # a cookie of the mirror's, or a temporary: it comes and goes
-            key = os.path.relpath(full, top)
-            if os.path.islink(full):
-                found[key] = ("link", os.readlink(full))
-            elif os.path.isdir(full):
-                found[key] = ("dir", info.st_mode)
-            else:
-                content = hashlib.sha256(pathlib.Path(os.fsdecode(full)).read_bytes()).hexdigest()
-                found[key] = ("file", info.st_mode, content, info.st_mtime_ns)
+            with contextlib.suppress(FileNotFoundError):
+                # A cookie of the mirror's, or a temporary, comes and goes.
+                found[os.path.relpath(full, top)] = _what(full)
     return found
+
+
+def _what(path: bytes) -> tuple[object, ...]:
+    info = os.lstat(path)
+    if os.path.islink(path):
+        return ("link", os.readlink(path))
+    if os.path.isdir(path):
+        return ("dir", info.st_mode)
+    content = hashlib.sha256(pathlib.Path(os.fsdecode(path)).read_bytes()).hexdigest()
+    return ("file", info.st_mode, content, info.st_mtime_ns)
 
 
 async def until(condition: Callable[[], bool], what: str, timeout_s: float = 20.0) -> None:
