@@ -14,7 +14,9 @@ from tunnelkit.config import toml_source
 from tunnelkit.config.value_kinds import BadValue, profile_name
 from tunnelkit.errors import ConfigError
 
-_GUIDANCE_HINTS = {"lab": "run `tk lab up`, which writes this profile"}
+_GUIDANCE_HINTS = {
+    "lab": "run `tk lab up`, which writes this profile; done with the lab: unset TK_PROFILE"
+}
 
 
 def user_config_dir(environ: Mapping[str, str] | None = None) -> Path:

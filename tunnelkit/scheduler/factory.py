@@ -112,7 +112,9 @@ def adapter(
         raise SchedulerError(
             f"no {name} found on {login}",
             cause=f"{kind.program} is neither on the PATH nor in the usual places",
-            hint='set [cluster] scheduler = "none", or another login host',
+            hint="put its directory on the PATH of shells without a terminal (bash: at the top of "
+            "~/.bashrc); `tk doctor` shows the programs. Only where there is no scheduler: "
+            '[cluster] scheduler = "none"',
         )
     missing = [program for program in kind.needed if program not in found.bin_dirs]
     if missing:

@@ -21,6 +21,12 @@ _FILES = {
 }
 
 
+#: What a user does about a program that only login shells find: tk's commands are run by others.
+MODULE_HINT = (
+    "load its module at the top of ~/.bashrc (zsh: ~/.zshenv), which commands by ssh read, too"
+)
+
+
 def first_words(noise: bytes) -> str:
     """Return the printed text, short and safe for a terminal; "" if nothing is visible."""
     text = " ".join(noise.replace(b"\0", b" ").decode("utf-8", "replace").split())

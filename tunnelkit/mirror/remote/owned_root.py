@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tunnelkit.errors import MissingProgram, TunnelkitError
+from tunnelkit.mirror.remote.login_shell import MODULE_HINT
 from tunnelkit.mirror.remote.owner import OwnerRecord, this_owner
 from tunnelkit.mirror.remote.root import RemoteRoot, claim, prepare, release, unmake
 from tunnelkit.model import MirrorSpec
@@ -39,7 +40,7 @@ class OwnedRoot:
         if not target.has_stat:
             raise MissingProgram(
                 f"GNU stat or xargs is not found on {self.remote.destination()}",
-                hint="install it there, or load its module in ~/.profile; or use `tk mount`",
+                hint=f"install it there, or {MODULE_HINT}; or use `tk mount`",
             )
         self.path = target.root
         self._made = target.real if target.fresh else self._made

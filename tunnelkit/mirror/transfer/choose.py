@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tunnelkit.errors import MissingProgram
-from tunnelkit.mirror.remote.login_shell import advice, first_words
+from tunnelkit.mirror.remote.login_shell import MODULE_HINT, advice, first_words
 from tunnelkit.mirror.remote.root import RemoteRoot
 from tunnelkit.mirror.transfer.base import Transfer
 from tunnelkit.mirror.transfer.rsync import Rsync, rsync_defect
@@ -37,7 +37,7 @@ async def choose_transfer(
         raise MissingProgram(
             f"there is no way to send files to {host}",
             cause=f"{where}: {why}; and {host} has no tar",
-            hint="install rsync there, or load its module in ~/.profile; or use `tk mount`",
+            hint=f"install rsync there, or {MODULE_HINT}; or use `tk mount`",
         )
     say(f"mirror: {why} on {where}: sending by tar")
     return TarTransfer(remote, local_root, far_tar=target.tar)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from tunnelkit.errors import ConnectionFailed, MirrorError, MissingProgram
+from tunnelkit.mirror.remote.login_shell import MODULE_HINT
 from tunnelkit.mirror.transfer.base import FetchRule, TransferResult
 from tunnelkit.mirror.transfer.staging import StagingDirectory
 from tunnelkit.mirror.transfer.stream import broke_off, end, summary
@@ -215,7 +216,7 @@ class Rsync:
             return MissingProgram(
                 f"rsync is not found on {host}",
                 cause=text,
-                hint="install it there, or load its module in ~/.profile",
+                hint=f"install it there, or {MODULE_HINT}",
             )
         if "shell clean" in text:
             return MirrorError(

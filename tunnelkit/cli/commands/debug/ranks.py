@@ -39,7 +39,7 @@ def ranks(
     native frames (pip install 'tunnelkit[native]').
 
     tk ranks               all ranks, and the stack of each class but the biggest
-    tk ranks 0-3,7         some ranks; also node=1, local=0, stopped, !0
+    tk ranks 0-3,7         some ranks; also node=1, local=0, stopped, '!0'
     tk ranks --all         a line for each rank
     tk ranks --watch       until Ctrl-C
     tk ranks --native      py-spy reads the stacks that are missing

@@ -176,9 +176,14 @@ def _remote_root(settings: Settings) -> str:
 
 
 def tk_command() -> str:
-    """Return the command of VS Code's task: `tk`, or its full path where PATH lacks it."""
-    if shutil.which("tk"):
-        return "tk"
+    """Return the command of VS Code's task: `tk`, or its full path where not every PATH has it.
+
+    A VS Code that a desktop starts has no environment's PATH that only a terminal has activated."""
+    found = shutil.which("tk")
+    if found is not None:
+        environments = (os.environ.get(name) for name in ("VIRTUAL_ENV", "CONDA_PREFIX"))
+        inside = any(one and Path(found).is_relative_to(one) for one in environments)
+        return found if inside else "tk"
     beside = Path(sys.executable).with_name("tk")
     return str(beside) if os.access(beside, os.X_OK) else "tk"
 

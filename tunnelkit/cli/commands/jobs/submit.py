@@ -115,8 +115,10 @@ async def _submit(line: SubmitLine) -> SubmitAnswer:
     from tunnelkit.session.submit.login import own_login
     from tunnelkit.session.submit.send import submit as send
 
+    script = line.script()  # before a login, which may ask for a code
+
     async def own(prompter: Prompter | None) -> SubmitAnswer:
         async with own_login(settings(), prompter) as login:
-            return await send(login, line.script(), Path.cwd())
+            return await send(login, script, Path.cwd())
 
     return await by_session(lambda: line.request(os.getcwd()), own)

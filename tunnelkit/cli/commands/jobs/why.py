@@ -51,7 +51,7 @@ def why(
     tk why --start-sooner 38  carry out the offer: up to 38 min would start now
     tk why 4711 --log out/train.log   where the scheduler has forgotten it
     tk why --explain oom-limit
-    tk why 4711 --json | jq .verdicts[0].code
+    tk why 4711 --json | jq '.verdicts[0].code'
     """
     from tunnelkit.cli.views.jobs.why import WhyOptions, explain_code, show_why
 

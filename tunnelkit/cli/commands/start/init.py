@@ -161,9 +161,12 @@ def _ask(target: Path, given: _Answers, *, may_ask: bool) -> _Answers:
         profile = settings.profile
     else:
         if not may_ask:
+            named = settings.profile
             raise UsageError(
-                "which cluster? there is no terminal to ask in",
-                hint="give --login HOST or --profile NAME",
+                f"the profile {named!r} names no login host"
+                if named
+                else "which cluster? none is named, and nothing may be asked",
+                hint="give --login HOST" if named else "give --login HOST or --profile NAME",
             )
         _offer_profiles()
         _offer_aliases()

@@ -115,7 +115,12 @@ def _place(
     if for_kube:
         raise UsageError(
             "--selector, --container, --image, --file and --queue are for Kubernetes",
-            hint="tk init --kube sets a directory up for it",
+            hint="tk init --kube sets a directory up for it; a queue of PBS: --partition NAME",
+        )
+    if wanted.allocation.queue:
+        raise UsageError(
+            f"[allocation] queue = {wanted.allocation.queue!r} is for Kueue on Kubernetes",
+            hint='a queue of PBS, or a partition: partition = "NAME" under [allocation]',
         )
     if node is not None:
         check_host(node)

@@ -162,7 +162,7 @@ def explain_code(name: str, *, as_json: bool) -> None:
         near = difflib.get_close_matches(name, CODES, 3)
         raise UsageError(
             f"{name!r} is no code of a verdict",
-            hint=f"did you mean {' or '.join(near)}?" if near else "tk help why lists them",
+            hint=f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(CODES)}",
         )
     if as_json:
         import json
