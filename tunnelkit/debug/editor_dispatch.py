@@ -191,7 +191,10 @@ class EditorDispatch:
     def _wanted(self, generation: Generation, wish: AttachRequest) -> DebugTarget | str | None:
         if wish.sub_process_id is not None:
             parents = [one for one in generation.targets if one.announced(wish.sub_process_id)]
-            return parents[-1] if parents else generation.primary
+            # Each pod counts its processes from 1. A child's session has its parent's arguments.
+            rank = None if wish.rank is None else generation.rank(wish.rank)
+            parent = rank or generation.primary
+            return parent if parent in parents or not parents else parents[-1]
         if wish.rank is None:
             return generation.primary
         target = generation.rank(wish.rank)

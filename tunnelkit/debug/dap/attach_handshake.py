@@ -24,8 +24,7 @@ class AttachRequest:
 
     def for_rank(self, rank: int) -> AttachRequest:
         """Return the same at a rank's own port."""
-        plain = self.rank is None and self.sub_process_id is None
-        return replace(self, rank=rank) if plain else self
+        return replace(self, rank=rank) if self.rank is None else self
 
 
 async def read_until_attach(editor: Editor) -> AttachRequest | None:
