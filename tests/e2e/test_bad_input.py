@@ -251,7 +251,25 @@ async def test_a_project_without_a_session_beside_one_that_has_it(project: Proje
     shutil.copy(project.dir / "tunnelkit.toml", other)
     done = await run(project, "run", "true", cwd=other)
     assert done.code == ExitCode.NO_SESSION
-    assert done.err.startswith("tk: no session is up for this project, but others are — ")
+    others = f"no session is up for this project, but others are: {project.dir} — "
+    assert done.err.startswith(f"tk: {others}")
+    done = await run(project, "down", cwd=other)
+    assert done.code == ExitCode.NO_SESSION
+    assert f"one is up for {project.dir} — cd {project.dir} && tk down" in done.err
+
+
+async def test_the_session_of_a_directory_that_was_renamed_can_be_ended(project: Project) -> None:
+    """Its job would run to its limit: no command could name it."""
+    await project.up("node1")
+    moved = project.dir.with_name("moved")
+    project.dir.rename(moved)
+    try:
+        done = await run(project, "down", cwd=moved)
+    finally:
+        moved.rename(project.dir)
+    assert done.code == 0, done
+    assert f"the session of {project.dir}, which is gone, is ended; job " in done.out
+    await project.nothing_left()
 
 
 async def test_a_session_that_was_let_go(project: Project) -> None:

@@ -77,9 +77,14 @@ def find_session() -> SessionPaths:
     if len(others) == 1 and project is None:
         return others[0]
     if others:
+        from tunnelkit.session.runtime.launch_spec import project_of
+
+        places = sorted({place for other in others if (place := project_of(other))})
         raise NoSessionError(
             "no session is up for this project, but others are",
-            hint="change to the project's directory, or start one here: tk up",
+            cause=", ".join(places) or None,
+            hint="change to the project's directory, or start one here: tk up; where that "
+            "directory is gone: tk down",
         )
     raise no_session()
 

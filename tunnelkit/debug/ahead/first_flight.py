@@ -31,6 +31,8 @@ class FirstFlight:
         self._seq = FLIGHT_SEQ + secrets.randbelow(2**20) * 2**20
         #: What nobody has claimed: the number of the request for a file; "" for functions.
         self._sent: dict[str, int] = {}
+        #: Where another client, a console, has set breakpoints: the editor will set them all.
+        self._others: set[str] = set()
 
     def begin(self, habits: EditorHabits) -> list[bytes]:
         """The editor attaches."""
@@ -39,14 +41,18 @@ class FirstFlight:
         out = [
             self._send(path, "setBreakpoints", arguments)
             for path, arguments in habits.breakpoints.items()
+            if path not in self._others
         ]
-        if habits.functions is not None:
+        if habits.functions is not None and "" not in self._others:
             out.append(self._send("", _FUNCTIONS, habits.functions))
         return out
 
-    def replaced(self, command: str, arguments: Message) -> None:
+    def replaced(self, command: str, arguments: Message, *, of_editor: bool) -> None:
         """A client's own request is on its way, or has claimed what was sent."""
-        self._sent.pop("" if command == _FUNCTIONS else _file(arguments), None)
+        place = "" if command == _FUNCTIONS else _file(arguments)
+        self._sent.pop(place, None)
+        if not of_editor:
+            self._others.add(place)
 
     def end(self) -> list[bytes]:
         """The program is about to begin: remove what nobody has claimed."""

@@ -134,7 +134,7 @@ class ReadAhead:
         if seq < FIRST_SEQ:
             note(self._habit, command, arguments)
             claimed = None if self._began else self._answers.claim(seq, command, arguments)
-        self._flight.replaced(command, arguments)
+        self._flight.replaced(command, arguments, of_editor=seq < FIRST_SEQ)
         if claimed is None:
             return [body]
         self._reply(claimed[1])

@@ -11,7 +11,7 @@ from tunnelkit.config.schema import KEYS, Settings
 from tunnelkit.config.value_kinds import BadValue
 from tunnelkit.errors import ConfigError, NoSessionError, UsageError
 from tunnelkit.model import Hop
-from tunnelkit.session.runtime.paths import write_private
+from tunnelkit.session.runtime.paths import SessionPaths, write_private
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,14 @@ class LeftSession:
                 cluster = replace(settings.cluster, login=_hop(self.login))
                 settings = replace(settings, cluster=cluster)
         return LaunchSpec(settings, self.node, attach_job=self.attach_job)
+
+
+def project_of(paths: SessionPaths) -> str | None:
+    """Return the project's directory of a session; None if its record does not tell."""
+    left = LeftSession.load(paths.launch)
+    if left is None or left.settings is None:
+        return None
+    return str(left.settings.project_dir)
 
 
 def _text(value: object) -> str | None:

@@ -12,7 +12,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -263,17 +263,29 @@ def write_private(path: Path, text: str) -> None:
 
 def _machine_salt() -> str:
     path = state_root() / "machine-id"
+    if salt := _salt_in(path):
+        return salt
+    private_directory(path.parent)
+    salt = os.urandom(16).hex()
+    # Two first commands at once must not read a file of half a salt, nor may a full disk leave one.
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{salt[:8]}")
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "w") as file:
+            file.write(salt)
+        if path.exists() and not _salt_in(path):
+            path.unlink()
+        with suppress(FileExistsError):
+            os.link(temporary, path)  # the first one stays
+    except OSError as error:
+        print(f"tk: can't write {path}: {error.strerror}", file=sys.stderr)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return _salt_in(path) or salt
+
+
+def _salt_in(path: Path) -> str:
     try:
         return path.read_text().strip()
     except OSError:
-        pass
-    private_directory(path.parent)
-    salt = os.urandom(16).hex()
-    try:
-        with open(path, "x", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            file.write(salt)
-    except FileExistsError:
-        return path.read_text().strip()
-    except OSError as error:
-        print(f"tk: can't write {path}: {error.strerror}", file=sys.stderr)
-    return salt
+        return ""

@@ -344,3 +344,17 @@ def test_a_thread_that_starts_ends_the_list_of_threads() -> None:
     world.says(world.debuggee.event("thread", reason="started", threadId=5))
     world.settle()
     assert len(world.until(world.editor("threads"))["body"]["threads"]) == 5
+
+
+def test_a_consoles_breakpoints_outlive_the_next_f5() -> None:
+    """The editor has none in that file any more, and sets none there."""
+    habits = Habits()
+    first = World(habits)
+    first.configures({"/a.py": [3], "/b.py": [1]})
+    first.settle()
+    again = World(habits)
+    again.console("setBreakpoints", source={"path": "/a.py"}, breakpoints=[{"line": 7}])
+    again.settle()
+    again.configures({"/b.py": [1]})
+    again.settle()
+    assert again.debuggee.breakpoints["/a.py"] == [7]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 
@@ -32,6 +33,23 @@ def test_another_machine_has_another_session(
     here = p.session_paths(tmp_path).id
     monkeypatch.setenv("TK_STATE_DIR", str(tmp_path / "other-state"))
     assert p.session_paths(tmp_path).id != here
+
+
+def test_a_full_disk_leaves_no_machine_without_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session's id would be another one with each command."""
+    monkeypatch.setenv("TK_STATE_DIR", str(tmp_path / "state"))
+    file = tmp_path / "state" / "machine-id"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdopen", lambda *args: io.BytesIO())  # it takes no text
+        with pytest.raises(TypeError):
+            p.session_paths(tmp_path)
+    assert list(file.parent.iterdir()) == []
+    file.write_text("")
+    here = p.session_paths(tmp_path).id
+    assert len(file.read_text()) == 32 and p.session_paths(tmp_path).id == here
+    assert [one.name for one in file.parent.iterdir()] == ["machine-id"]
 
 
 @pytest.mark.parametrize(
