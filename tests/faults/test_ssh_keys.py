@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.login_rig import LoginHost, login_host
+from tests.support import processes
+from tests.support.login_rig import LoginHost, login_host, project_by
+from tests.support.tkrig import eventually
 from tunnelkit.errors import AuthenticationFailed
 from tunnelkit.lab import LabInfo
 from tunnelkit.link.openssh.link import OpenSSHLink
@@ -141,3 +143,26 @@ async def test_the_touch_of_a_security_key_is_asked_for_in_words(
     await connect(ssh=str(program), notice=shown.put_nowait)
     assert shown.get_nowait() == f"login: touch your security key ({line})"
     assert shown.empty()
+
+
+@pytest.mark.logins(4)
+async def test_tk_auth_brings_the_agent_of_a_later_login(
+    login: LoginHost, agent: dict[str, str]
+) -> None:
+    """The session began with another one, which ended with that login."""
+    async with project_by(login) as project:
+        await project.up("node1")
+        project.env["SSH_AUTH_SOCK"] = agent["SSH_AUTH_SOCK"]
+        await project.tk("auth")
+        before = [one for one in project.laptop_processes() if one.program == "ssh"]
+        processes.kill(before)
+
+        def reconnected() -> bool:
+            wanted = f"SSH_AUTH_SOCK={agent['SSH_AUTH_SOCK']}"
+            return any(
+                one.program == "ssh" and one.pid not in {old.pid for old in before}
+                and wanted in one.environ
+                for one in project.laptop_processes()
+            )  # fmt: skip
+
+        await eventually(reconnected, "an ssh with that agent")

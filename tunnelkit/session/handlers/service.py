@@ -7,6 +7,7 @@ for it.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -191,6 +192,11 @@ class ControlHandlers:
     async def _auth(self, request: calls.Auth) -> SessionStatus:
         """Reconnect with the help of the user who follows."""
         self._session.states.check()
+        # What ssh inherits; without it an agent of this user's next login would never be found.
+        for name in calls.LOGIN_VARIABLES:
+            value = request.env.get(name, "")
+            if value and "\0" not in value:
+                os.environ[name] = value
         await self._session.authenticate()
         self._check_alive()
         return self.status()

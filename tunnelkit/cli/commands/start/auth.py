@@ -28,9 +28,12 @@ def auth() -> None:
 
 
 async def _auth(paths: SessionPaths) -> SessionStatus:
-    from tunnelkit.cli.views.startup import Follower
-    from tunnelkit.session.runtime.control_calls import Auth
+    import os
 
-    follower = Follower(paths, may_cancel=False, call=Auth())
+    from tunnelkit.cli.views.startup import Follower
+    from tunnelkit.session.runtime.control_calls import LOGIN_VARIABLES, Auth
+
+    env = {name: os.environ[name] for name in LOGIN_VARIABLES if name in os.environ}
+    follower = Follower(paths, may_cancel=False, call=Auth(env=env))
     with follower.minding_interrupts():
         return await follower.follow()
