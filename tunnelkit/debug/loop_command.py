@@ -12,8 +12,8 @@ Before each of them, NAME=VALUE is the program's environment.
 Launchers (torchrun, srun, mpirun, python -m torch.distributed.run, ...) run as they are, too; each
 rank that they start is put under debugpy there (debuggee/rank_hook.py).
 
-Anything else runs as it is; a debugpy inside of it is reached through DEBUGPY_EXTRA_ARGV (debugpy
->= 1.8.6), whose switches yield to those on the command line.
+Behind other words (`uv run`, `apptainer exec IMAGE`) `python -m debugpy` dials out by its command
+line. Anything else runs as it is.
 """
 
 from __future__ import annotations
@@ -184,21 +184,12 @@ def _understand(words: Sequence[str]) -> LoopCommand:
         raise UsageError(
             "no command to run", hint="for example: tk loop python -m debugpy train.py"
         )
-    env = {
-        "DEBUGPY_EXTRA_ARGV": f"--connect 127.0.0.1:{PORT_MARK} --wait-for-client",
-        # Frozen standard modules make pydevd warn on every start of 3.11+.
-        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
-    }
-    extra = dict(env)
+    # Frozen standard modules make pydevd warn on every start of 3.11+.
+    env = {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}
     split = _split_python(words)
     if split is None:
-        debug = _mentions_debugger(words)
-        return LoopCommand(
-            tuple(words), env=env, debug=debug, notes=() if debug else (_no_python(words),)
-        )
+        return _wrapped(words, env)
     interpreter, rest = split
-    # debugpy with the same address twice takes the second for the file to run.
-    del env["DEBUGPY_EXTRA_ARGV"]
     if rest[:2] == ["-m", "debugpy"]:
         return _debugpy(interpreter, rest[2:], env)
     if rest[:2] == ["-m", "ptvsd"]:
@@ -207,7 +198,7 @@ def _understand(words: Sequence[str]) -> LoopCommand:
         _check_target(rest[2:], "paipdb")
         return _under_debugpy(interpreter, rest[2:], env, PAIPDB_NOTE)
     if not rest:
-        return LoopCommand(tuple(words), env=extra, notes=(_no_python(words),))
+        return LoopCommand(tuple(words), env=env, notes=(_no_python(words),))
     return _under_debugpy(interpreter, rest, env, "run under debugpy, so that F5 can attach")
 
 
@@ -254,9 +245,14 @@ def _split_python(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
     return [words[0], *program.switches], program.words()
 
 
-def _mentions_debugger(words: Sequence[str]) -> bool:
-    """True for wrappers such as `srun python -m debugpy x.py`."""
-    return any(pair == ("-m", "debugpy") for pair in pairwise(words))
+def _wrapped(words: Sequence[str], env: dict[str, str]) -> LoopCommand:
+    """A command that starts its Python itself, such as `uv run python -m debugpy x.py`."""
+    for position, pair in enumerate(pairwise(words)):
+        if pair == ("-m", "debugpy"):
+            before = [*words[:position], *pair]
+            inner = _debugpy([], list(words[position + 2 :]), env)
+            return replace(inner, argv=(*before, *inner.words), words=(), file=None)
+    return LoopCommand(tuple(words), env=env, notes=(_no_python(words),))
 
 
 def _debugpy(interpreter: list[str], words: list[str], env: dict[str, str]) -> LoopCommand:

@@ -93,8 +93,20 @@ def test_other_commands_run_as_they_are(line: str) -> None:
     command = understand(line.split())
     assert list(command.argv) == line.split()
     assert not command.debug
-    # A debugpy inside of a wrapper still dials out.
-    assert PORT_MARK in command.env["DEBUGPY_EXTRA_ARGV"]
+    # Beside a `--listen` in the script debugpy would refuse it, and nobody serves the other end.
+    assert "DEBUGPY_EXTRA_ARGV" not in command.env
+
+
+@pytest.mark.parametrize("before", ["uv run", "apptainer exec --nv image.sif", "conda run -n x"])
+@pytest.mark.parametrize("listen", ["", "--listen 5678", "--listen 127.0.0.1:5678"])
+def test_debugpy_behind_a_wrapper_dials_out_by_its_command_line(before: str, listen: str) -> None:
+    """`--listen` and `--connect` exclude each other there."""
+    line = f"{before} python -m debugpy {listen} --wait-for-client train.py -x"
+    command = understand(line.split())
+    own = [*before.split(), "python", "-m", "debugpy", *DIALS_OUT, "train.py", "-x"]
+    assert list(command.argv) == own
+    assert command.debug and not command.words and command.file is None
+    assert command.port == (5678 if listen else None) and command.shown == shlex.join(line.split())
 
 
 def test_a_wrapper_that_names_debugpy_is_debugged() -> None:
