@@ -258,6 +258,14 @@ async def test_a_project_without_a_session_beside_one_that_has_it(project: Proje
     assert f"one is up for {project.dir} — cd {project.dir} && tk down" in done.err
 
 
+async def test_a_request_that_no_scheduler_hears_is_said(project: Project) -> None:
+    """The work goes to the host itself, where nothing holds it to a GPU or a time."""
+    words = ("--scheduler", "none", "--gpus", "1", "--time", "1:00:00")
+    done = await project.tk("up", "node1", *words)
+    said = " ".join(done.err.split())
+    assert "no scheduler on login: nobody is asked for gpus, time; what you start runs on" in said
+
+
 async def test_the_session_of_a_directory_that_was_renamed_can_be_ended(project: Project) -> None:
     """Its job would run to its limit: no command could name it."""
     await project.up("node1")

@@ -111,6 +111,12 @@ class AllocationSettings:
             del asked[key]
         return ResourceRequest(node=node, **asked)
 
+    def asked(self) -> list[str]:
+        """Return the names of the values that ask a scheduler for more than its default."""
+        plain = asdict(AllocationSettings().request())
+        asked = asdict(self.request()).items()
+        return [name.removesuffix("_limit_s") for name, value in asked if value != plain[name]]
+
 
 @dataclass(frozen=True, slots=True)
 class MirrorSettings:

@@ -148,9 +148,9 @@ def _words(pid: int) -> list[bytes] | None:
 def _words_by_ps(pid: int) -> list[bytes] | None:
     import subprocess  # only where there is no /proc
 
+    # The user is compared here: ps takes a process that any of its selectors names.
     done = subprocess.run(
-        ["ps", "-o", "command=", "-U", str(os.getuid()), "-p", str(pid)],
-        capture_output=True,
-        check=False,
+        ["ps", "-ww", "-o", "uid=,command=", "-p", str(pid)], capture_output=True, check=False
     )
-    return done.stdout.split() or None
+    uid, *words = done.stdout.split() or [b""]
+    return words if uid == b"%d" % os.getuid() and words else None
