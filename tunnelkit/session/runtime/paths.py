@@ -50,6 +50,8 @@ class SessionPaths:
         self.launch_wanted = state / "launch-wanted.json"
         #: The list of jobs that tk has cancelled (cancelled_jobs.py).
         self.cancelled = state / "cancelled"
+        #: Names `runtime`, for commands with another environment.
+        self.place = state / "runtime"
         self.session_log = state / "session.log"
         #: The session's events (event_log.py).
         self.events = state / "events.jsonl"
@@ -77,11 +79,25 @@ def session_paths(project_dir: Path) -> SessionPaths:
     """Return the paths of the project's session; creates nothing but this machine's salt.
 
     The id is the same for every call from the project on this machine, and differs on every
-    other machine: two laptops with one account never take each other's jobs.
+    other machine: two laptops with one account never take each other's jobs. A session that lives
+    is found where it began, whatever TK_RUNTIME_DIR and XDG_RUNTIME_DIR are here.
     """
     key = f"{_machine_salt()}:{os.getuid()}:{project_dir.resolve()}"
     session_id = hashlib.sha256(key.encode()).hexdigest()[:8]
-    return SessionPaths(session_id, runtime_root() / session_id, state_root() / session_id)
+    paths = SessionPaths(session_id, runtime_root() / session_id, state_root() / session_id)
+    return _where_it_lives(paths) or paths
+
+
+def _where_it_lives(paths: SessionPaths) -> SessionPaths | None:
+    """Return the paths of the session if it lives with another runtime directory."""
+    try:
+        runtime = Path(paths.place.read_text("utf-8", "surrogateescape"))
+    except OSError:
+        return None
+    found = SessionPaths(paths.id, runtime, paths.state)
+    if runtime == paths.runtime or not (is_private(runtime.parent) and is_private(runtime)):
+        return None
+    return found if _locked(found.lock) else None
 
 
 def job_name(project_dir: Path, session_id: str) -> str:
@@ -119,6 +135,8 @@ def hold_lock(paths: SessionPaths) -> Iterator[None]:
                 hint="wait a moment, then see `tk status`",
                 transient=True,
             ) from None
+        with suppress(OSError):
+            write_private(paths.place, str(paths.runtime))
         yield
     finally:
         os.close(fd)

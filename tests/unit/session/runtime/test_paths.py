@@ -35,6 +35,23 @@ def test_another_machine_has_another_session(
     assert p.session_paths(tmp_path).id != here
 
 
+def test_a_session_that_lives_is_found_from_another_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A terminal of cron's or su's must not take it for a killed one, and cancel its job."""
+    monkeypatch.setenv("TK_RUNTIME_DIR", str(tmp_path / "one"))
+    first = p.session_paths(tmp_path)
+    first.make()
+    with p.hold_lock(first):
+        monkeypatch.setenv("TK_RUNTIME_DIR", str(tmp_path / "other"))
+        assert p.session_paths(tmp_path) == first
+        first.runtime.chmod(0o755)  # others could have made it
+        assert p.session_paths(tmp_path) != first
+        first.runtime.chmod(0o700)
+    here = p.session_paths(tmp_path)
+    assert here.runtime == tmp_path / "other" / "tk" / here.id, "nobody lives there any more"
+
+
 def test_a_full_disk_leaves_no_machine_without_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
