@@ -21,7 +21,7 @@ def private_directory(directory: Path, *, longest: Path, owner: str) -> None:
         raise ConfigError(
             f"the directory for {owner}'s sockets has too long a path: {directory}",
             cause=f"{size} bytes with the socket, of {MAX_CONTROL_PATH_BYTES} at most",
-            hint="set TK_RUNTIME_DIR to a short path of your own, such as /tmp/me",
+            hint="set TK_RUNTIME_DIR (without a session: TMPDIR) to a short path, such as /tmp/me",
         )
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = directory.lstat()
