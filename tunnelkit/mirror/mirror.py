@@ -237,7 +237,8 @@ class Mirror:
             report = await self._wait(request, begin + timeout_s, timeout_s)
             proven = await self._prove(manifest, greeting, begin + timeout_s, timeout_s)
         except (NotThere, RootReplaced):  # now it is known: the next pass sends all into it
-            return await self.barrier(begin + timeout_s - time.monotonic())
+            left_s = begin + timeout_s - time.monotonic()
+            return await self.barrier(left_s, allow_deletes=allow_deletes)
         finally:
             await cancel_all(greeting)
         duration_s = time.monotonic() - begin
@@ -247,8 +248,7 @@ class Mirror:
     async def resync(self, timeout_s: float = 600.0) -> SyncReport:
         """Check both ends in full and repair, after the link has come back.
 
-        Raises as `barrier`, and ConnectionFailed if the link is not back.
-        """
+        Raises as `barrier`, and ConnectionFailed if the link is not back."""
         begin = time.monotonic()
         self._running()
         target = await self._place.prepare()
