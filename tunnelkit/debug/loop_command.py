@@ -247,8 +247,10 @@ def _split_python(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
 
 def _wrapped(words: Sequence[str], env: dict[str, str]) -> LoopCommand:
     """A command that starts its Python itself, such as `uv run python -m debugpy x.py`."""
+    begun = False
     for position, pair in enumerate(pairwise(words)):
-        if pair == ("-m", "debugpy"):
+        begun = begun or _PYTHON.fullmatch(PurePosixPath(pair[0]).name) is not None
+        if pair == ("-m", "debugpy") and begun:
             before = [*words[:position], *pair]
             inner = _debugpy([], list(words[position + 2 :]), env)
             return replace(inner, argv=(*before, *inner.words), words=(), file=None)

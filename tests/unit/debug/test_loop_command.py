@@ -88,7 +88,17 @@ def test_switches_in_one_word_are_read_as_python_reads_them(
     assert command.port == (5678 if "5678" in line else None)
 
 
-@pytest.mark.parametrize("line", ["nvidia-smi", "bash run.sh", "python --version", "python"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nvidia-smi",
+        "bash run.sh",
+        "python --version",
+        "python",
+        "./train.py -m debugpy",
+        "run -m debugpy x",
+    ],
+)
 def test_other_commands_run_as_they_are(line: str) -> None:
     command = understand(line.split())
     assert list(command.argv) == line.split()
