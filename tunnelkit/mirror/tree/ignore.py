@@ -63,7 +63,7 @@ DEFAULT_NAMES = frozenset(
 )
 #: Names of files that nobody wants mirrored: byte code; and what editors write beside a file
 #: before it is saved, with unsaved text in it: Emacs' locks and auto-saves, Vim's and Kate's files.
-DEFAULT_FILES = ("*.pyc", ".#*", "#*#", "*~", ".*.sw[a-p]", ".*.kate-swp")
+DEFAULT_FILES = ("*.pyc", ".#*", "#*#", "?*~", ".*.sw[a-p]", ".*.kate-swp")
 _NAMED = re.compile(r"\w")
 
 
