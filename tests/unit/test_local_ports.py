@@ -1,4 +1,4 @@
-"""Why a local port can't be had: somebody has it, or it is not for this user."""
+"""A local port that is not available: another program has it, or it is not for this user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rank a child process's session goes to: pods count their processes from 1, each."""
+"""The rank of a child process's session: pods count their processes from 1, each."""
 
 from __future__ import annotations
 

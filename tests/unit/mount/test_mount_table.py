@@ -1,4 +1,4 @@
-"""Whose process a pid is, where there is no /proc."""
+"""The owner of a process where there is no /proc."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which port a loop has, and which loop an editor at the session's port gets."""
+"""The port of a loop, and the loop of an editor at the session's port."""
 
 from __future__ import annotations
 
