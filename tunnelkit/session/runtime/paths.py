@@ -281,8 +281,9 @@ def write_private(path: Path, text: str) -> None:
 
 def _machine_salt() -> str:
     path = state_root() / "machine-id"
-    if salt := _salt_in(path):
-        return salt
+    known = _salt_in(path)
+    if known:
+        return known
     private_directory(path.parent)
     salt = os.urandom(16).hex()
     # Two first commands at once must not read a file of half a salt, nor may a full disk leave one.
@@ -291,10 +292,11 @@ def _machine_salt() -> str:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(fd, "w") as file:
             file.write(salt)
-        if path.exists() and not _salt_in(path):
-            path.unlink()
-        with suppress(FileExistsError):
-            os.link(temporary, path)  # the first one stays
+        if known is not None:
+            temporary.replace(path)  # an empty one
+        else:
+            with suppress(FileExistsError):
+                os.link(temporary, path)  # the first one stays
     except OSError as error:
         print(f"tk: can't write {path}: {error.strerror}", file=sys.stderr)
     finally:
@@ -302,8 +304,16 @@ def _machine_salt() -> str:
     return _salt_in(path) or salt
 
 
-def _salt_in(path: Path) -> str:
+def _salt_in(path: Path) -> str | None:
+    """Return the file's text; None if there is none. Raises ConfigError if it can't be read: with
+    another salt the session and its job would be lost."""
     try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
+        return path.read_text("utf-8", "replace").strip()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(
+            f"{path} can't be read",
+            cause=error.strerror,
+            hint="make it readable, or set TK_STATE_DIR to a directory of your own",
+        ) from None

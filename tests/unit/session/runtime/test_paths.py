@@ -69,6 +69,15 @@ def test_a_full_disk_leaves_no_machine_without_a_name(
     assert [one.name for one in file.parent.iterdir()] == ["machine-id"]
 
 
+def test_a_machine_id_that_can_not_be_read_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TK_STATE_DIR", str(tmp_path / "state"))
+    (tmp_path / "state" / "machine-id").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="machine-id can't be read"):
+        p.session_paths(tmp_path)
+
+
 @pytest.mark.parametrize(
     "name", ["plain", "with space", "new\nline", "ünïcode", "a'b\"c", "-x", "."]
 )
