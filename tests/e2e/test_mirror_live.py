@@ -200,6 +200,10 @@ async def test_an_agent_s_refusal_is_not_the_next_one_s(
         rig.node = first
 
 
+async def _broken(live: MirrorChannel, batch: int, rest: bytes, **more: float) -> None:
+    raise ConnectionFailed("cut", transient=True)
+
+
 async def test_a_change_of_kind_that_broke_off_twice_is_made(
     live_rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,11 +212,8 @@ async def test_a_change_of_kind_that_broke_off_twice_is_made(
     mirror = await rig.started()
     await mirror.barrier(20)
 
-    async def broken(live: MirrorChannel, batch: int, rest: bytes, **more: float) -> None:
-        raise ConnectionFailed("cut", transient=True)
-
     with monkeypatch.context() as patch:
-        patch.setattr(MirrorChannel, "commit", broken)
+        patch.setattr(MirrorChannel, "commit", _broken)
         source.write_text("2\n")
         with pytest.raises(TimeoutExpired):
             await mirror.barrier(0.5)
@@ -234,11 +235,8 @@ async def test_a_rename_that_broke_off_is_no_mass_deletion(
     mirror = await rig.started()
     await mirror.barrier(40)
 
-    async def broken(live: MirrorChannel, batch: int, rest: bytes, **more: float) -> None:
-        raise ConnectionFailed("cut", transient=True)
-
     with monkeypatch.context() as patch:
-        patch.setattr(MirrorChannel, "commit", broken)
+        patch.setattr(MirrorChannel, "commit", _broken)
         (rig.local / "old").rename(rig.local / "new")
         with pytest.raises(TimeoutExpired):
             await mirror.barrier(1.0)

@@ -157,7 +157,7 @@ async def test_a_hang_at_exit_is_ended_by_the_next_f5(up: Project) -> None:
 
 
 async def test_work_at_the_end_of_a_program_is_not_cut_short(up: Project) -> None:
-    """It has said goodbye to the debugger, but its results are not written yet."""
+    """Its debug session has ended, but its results are not written yet."""
     up.write(
         "upload.py",
         """\

@@ -320,10 +320,10 @@ class Generation:
             await self._host.changed.wait()
 
     async def _end_later(self) -> None:
-        """End a debuggee that has said goodbye and hangs, once an editor wants the next one.
+        """End a debuggee that has ended its debug session and hangs, once an editor wants the next.
 
-        It may also be at work: pydevd says goodbye before the program's atexit functions run,
-        and before Python waits for the program's child processes."""
+        It may also be at work: pydevd ends the session before the program's atexit functions
+        run, and before Python waits for the program's child processes."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_RANKS_GRACE_S if self.ranked else EXIT_GRACE_S):
                 await self._wait_ended()

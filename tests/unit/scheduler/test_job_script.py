@@ -301,10 +301,10 @@ def test_the_status_file_is_read_where_it_is(tmp_path: Path) -> None:
     done = subprocess.run(
         read_status("~/a 'b").argv, env={"HOME": str(tmp_path)}, capture_output=True, check=True
     )
-    told = done.stdout.decode()
-    assert parse_status(told) == HolderStatus(node="node4", pid=12)
-    assert parse_status(f"Welcome\n{told}") == HolderStatus(node="node4", pid=12), "a greeting"
-    assert parse_status(f"running n 1\n{told[:-1]}x\n") is None
+    shown = done.stdout.decode()
+    assert parse_status(shown) == HolderStatus(node="node4", pid=12)
+    assert parse_status(f"Welcome\n{shown}") == HolderStatus(node="node4", pid=12), "a greeting"
+    assert parse_status(f"running n 1\n{shown[:-1]}x\n") is None
 
 
 @pytest.mark.parametrize("content", ["", "running", "running n", "ended x\n", "ended 1\nended 2\n"])

@@ -171,13 +171,13 @@ class JobAttachment:
                 cause=done.error_text[-300:] or f"exit status {done.exit_code}",
                 hint=f"see {log} on {self._link.name}",
             )
-        told, _, outside = job_script.after_mark(done.text).partition("\n")
+        status, _, outside = job_script.after_mark(done.text).partition("\n")
         if outside := outside.strip():
             self._say(
                 f"the agent on {node} is no part of job {job_id} ({outside}): what it runs is not "
                 "held to the job's cores and memory, nor counted; it ends with the job"
             )
-        return job_script.parse_status(told)
+        return job_script.parse_status(status)
 
     async def start_peer(
         self, job_id: str, node: str, body: str, status_file: str, *, ends_with: str

@@ -18,7 +18,7 @@ from tunnelkit.scheduler.pbs.submit import server_of
 
 #: Answers about the other server or its job, and else says that there is nothing.
 _PROGRAM = """#!/bin/sh
-case "$*" in *@casper* | *14.casper*) {told} ;; esac
+case "$*" in *@casper* | *14.casper*) {answer} ;; esac
 """
 
 
@@ -37,19 +37,19 @@ def test_find_asks_the_server_of_the_queue_too(
     if with_qselect:
         programs["qselect"] = "echo 14.casper"
     for name, says in programs.items():
-        (tmp_path / name).write_text(_PROGRAM.format(told=says))
+        (tmp_path / name).write_text(_PROGRAM.format(answer=says))
         (tmp_path / name).chmod(0o755)
     bin_dirs = dict.fromkeys(("qselect", "qstat"), str(tmp_path))
     pbs = kind.make(Detected("pbs", bin_dirs=bin_dirs), False, queue)
-    told = subprocess.run(pbs.find("debug").argv, capture_output=True, check=True)
-    jobs = pbs.parse_find(Completed(0, told.stdout, told.stderr), "debug")
+    answer = subprocess.run(pbs.find("debug").argv, capture_output=True, check=True)
+    jobs = pbs.parse_find(Completed(0, answer.stdout, answer.stderr), "debug")
     assert len(jobs) == ("@" in (queue or ""))
 
 
 def test_a_job_that_both_questions_find_is_one_job() -> None:
     """The named server may be the default one: a second job of the name would be cancelled."""
-    told = b"tk-user alice\n" + _jobs("alice") * 2
-    assert len(PBS().parse_find(Completed(0, told, b""), "debug")) == 1
+    answer = b"tk-user alice\n" + _jobs("alice") * 2
+    assert len(PBS().parse_find(Completed(0, answer, b""), "debug")) == 1
 
 
 def test_what_qsub_refuses_names_no_server() -> None:

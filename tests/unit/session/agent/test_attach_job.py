@@ -39,7 +39,7 @@ class TalkingHost:
 
 @pytest.fixture
 def here(tmp_path: Path) -> tuple[JobAttachment, list[str]]:
-    """What starts agents, and what it says. srun runs the step's command here."""
+    """The starter of agents, and its messages. srun runs the step's command here."""
     srun = tmp_path / "srun"
     srun.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n')
     srun.chmod(0o755)
