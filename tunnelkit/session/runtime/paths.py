@@ -309,7 +309,7 @@ def _salt_in(path: Path) -> str | None:
     another salt the session and its job would be lost."""
     try:
         return path.read_text("utf-8", "replace").strip()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise ConfigError(
