@@ -11,6 +11,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from tests.support.mirror_rig import Rig, children, needs_rsync, tree, until
 from tests.support.mirror_sshd import Sshd, descendants
 from tunnelkit.errors import ConnectionFailed
 from tunnelkit.mirror.api import MirrorState
+from tunnelkit.mirror.passes import local_changes
 from tunnelkit.mirror.transfer import tar as tar_module
 from tunnelkit.mirror.transfer.base import FetchRule
 from tunnelkit.mirror.transfer.tar import TarTransfer
@@ -115,6 +117,47 @@ async def test_all_arrives_exactly(rig: Rig, far_tar: str) -> None:
     assert done.exit_code == 0, done
     for name in files:
         assert seconds(tree(here))[os.fsencode(name)] == seconds(tree(rig.local))[os.fsencode(name)]
+
+
+@pytest.mark.parametrize("way", ["rsync", "tar"])
+async def test_what_changed_after_it_was_read_is_known_after_a_kill_9(
+    rig: Rig, sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Tar does not send it, and tk asks for the digest of what rsync has sent."""
+    with far_path(sshd, tmp_path / "bin", without=("rsync",) if way == "tar" else ()):
+        file, link = rig.write("a.py", "1\n"), rig.local / "link"
+        link.symlink_to("before")
+        await (await rig.started()).stop()
+        file.write_text("second\n")
+        link.unlink()
+        link.symlink_to("second")
+        hashed, looked = local_changes.hash_changed, 0
+
+        def changed_then_killed(*args: Any) -> local_changes.PassPlan:
+            nonlocal looked
+            looked += 1
+            if looked > 1:
+                raise OSError("killed")
+            plan = hashed(*args)
+            assert plan.sends.keys() == {"a.py", "link"}
+            file.write_text("nobody has read this\n")
+            link.unlink()
+            link.symlink_to("never read")
+            return plan
+
+        with monkeypatch.context() as patch:
+            patch.setattr(local_changes, "hash_changed", changed_then_killed)
+            mirror = await rig.started()
+            await until(lambda: looked > 1, "the second look")
+            await mirror.stop()
+        assert file.read_text() == "nobody has read this\n"
+        assert (rig.far / "a.py").read_bytes() == (b"1\n" if way == "tar" else file.read_bytes())
+        file.unlink()
+        link.unlink()
+        mirror = await rig.started()
+        report = await mirror.barrier(20, allow_deletes=True)
+        assert (report.kept, mirror.status().conflicts) == ((), ())
+        assert rig.equal()
 
 
 async def test_differing_names_what_differs(rig: Rig, no_rsync: None) -> None:

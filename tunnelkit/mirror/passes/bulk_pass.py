@@ -264,6 +264,7 @@ class BulkPass:
                     plain,
                     self._ground.remote_root,
                     size_bytes=size,
+                    seen=work.sends,
                     on_output=progress.feed if progress is not None else None,
                 )
                 result = await self._during(pushing)
@@ -282,9 +283,26 @@ class BulkPass:
                 failed |= await self._failures(foreign, size, result.error_text)
             replaced = _replaced(result.stdout, foreign - failed.keys())
         sent = await asyncio.to_thread(self._confirm, scan, work, failed, there)
+        await self._note_unread(work, sent.changing & plain)
         if replaced:
             sent.replaced, sent.replaced_dir = replaced, backup_dir
         return sent
+
+    async def _note_unread(self, work: PassPlan, paths: Collection[str]) -> None:
+        """Record what rsync sent of paths that changed after tk had read them.
+
+        After a kill -9, the next session could not tell it from an edit on the cluster.
+        """
+        ground = self._ground
+        if not paths or not self._rsync.sends_deltas:  # tar sends only what was read
+            return
+        found = {
+            path: RemoteStat(work.sends[path].kind, work.sends[path].size, 0) for path in paths
+        }
+        digests = await edits.remote_digests(ground.remote, ground.remote_root, found)
+        rows = ground.manifest.rows
+        notes = {path: ground.attempt(path, rows[path], text) for path, text in digests.items()}
+        await asyncio.to_thread(ground.manifest.put, notes)
 
     async def _failures(self, paths: Collection[str], size: int, cause: str) -> dict[str, str]:
         left = await self._rsync.differing(paths, self._ground.remote_root, size_bytes=size)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from tunnelkit.mirror.tree.scanner import Entry
 
 #: Exit codes of rsync for a file that could not be written (a full disk), "some files were not
 #: transferred" and "some vanished": see `differing`.
@@ -69,10 +71,13 @@ class Transfer(Protocol):
         remote_root: str,
         *,
         size_bytes: int,
+        seen: Mapping[str, Entry] | None = None,
         on_output: Callable[[bytes], None] | None = None,
     ) -> TransferResult:
         """Send these paths whatever their size and times there.
 
+        seen: what was hashed. Where tk reads the files itself, it leaves out those that have
+            changed since: nobody knows their content.
         on_output: called with the progress, in the format of `rsync --info=progress2`. Raises
             ConnectionFailed (transient) if the link failed, MirrorError, MissingProgram or
             TimeoutExpired.

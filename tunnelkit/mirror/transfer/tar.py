@@ -11,7 +11,8 @@ import stat
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 from tunnelkit.errors import MirrorError, MissingProgram
 from tunnelkit.mirror.api import name_paths
@@ -23,7 +24,7 @@ from tunnelkit.mirror.transfer.stream import broke_off, far_script, run_stream
 from tunnelkit.mirror.transfer.tar_archive import Packer, Pipe
 from tunnelkit.mirror.transfer.tar_scripts import CUT_OFF, LOOK, PACK, REFUSED, UNPACK
 from tunnelkit.mirror.transfer.tar_unpack import Unpacker
-from tunnelkit.mirror.tree.scanner import DIR, FILE, LINK, digest, lstat
+from tunnelkit.mirror.tree.scanner import DIR, FILE, LINK, Entry, digest, lstat
 from tunnelkit.remote_script import RemoteHost, run_script
 
 _STALL_S = 15.0
@@ -51,10 +52,11 @@ class TarTransfer:
         remote_root: str,
         *,
         size_bytes: int,
+        seen: Mapping[str, Entry] | None = None,
         on_output: Callable[[bytes], None] | None = None,
     ) -> TransferResult:
         """See `Transfer.push`."""
-        return await self._push(paths, remote_root, size_bytes, on_output=on_output)
+        return await self._push(paths, remote_root, size_bytes, seen=seen, on_output=on_output)
 
     async def adopt(
         self, paths: Collection[str], remote_root: str, *, backup_dir: str, size_bytes: int
@@ -179,6 +181,7 @@ class TarTransfer:
         *,
         keep: Collection[str] = (),
         backup_dir: str = "",
+        seen: Mapping[str, Entry] | None = None,
         on_output: Callable[[bytes], None] | None = None,
     ) -> TransferResult:
         """Send the paths in one stream. If tar refuses it, send them in halves.
@@ -186,10 +189,13 @@ class TarTransfer:
         Mostly one file can't be written there, and the others must still arrive."""
         waiting, streams, refused = [sorted(paths)], 0, ""
         result = TransferResult(0, b"", "")
+        send = partial(
+            self._stream, remote_root, size_bytes, keep, backup_dir, seen or {}, on_output
+        )
         while waiting:
             some = waiting.pop()
             streams += 1
-            one = await self._stream(some, remote_root, size_bytes, keep, backup_dir, on_output)
+            one = await send(some)
             if one.exit_code == REFUSED:
                 refused = refused or _why_refused(one.error_text)
                 if len(some) > 1 and streams < _MOST_STREAMS:
@@ -201,12 +207,13 @@ class TarTransfer:
 
     async def _stream(
         self,
-        paths: Collection[str],
         remote_root: str,
         size_bytes: int,
         keep: Collection[str],
         backup_dir: str,
+        seen: Mapping[str, Entry],
         on_output: Callable[[bytes], None] | None,
+        paths: Collection[str],
     ) -> TransferResult:
         loop, lost = asyncio.get_running_loop(), []
         told_at = 0.0
@@ -219,7 +226,7 @@ class TarTransfer:
                 loop.call_soon_threadsafe(on_output, progress_line(sent_bytes, size_bytes, files))
 
         def pack(pipe: Pipe) -> None:
-            packer = Packer(self._local_root, pipe, pax=self._pax, through=through)
+            packer = Packer(self._local_root, pipe, pax=self._pax, seen=seen, through=through)
             try:
                 packer.pack(paths, keep=frozenset(keep) & frozenset(paths))
             finally:

@@ -6,6 +6,7 @@ All of this blocks, so it runs in its own thread, over a pipe to ssh. The pipe's
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import select
@@ -13,11 +14,11 @@ import stat
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import BinaryIO, cast
 
 from tunnelkit.mirror.tree.paths import with_parents
-from tunnelkit.mirror.tree.scanner import kept_mode
+from tunnelkit.mirror.tree.scanner import DIR, Entry, kept_mode
 
 _TICK_S = 0.3
 _CHUNK_BYTES = 1 << 20
@@ -119,12 +120,23 @@ class _Exactly(io.RawIOBase):
 class Packer:
     """Writes one archive.
 
+    seen: files that are sent only while they are as they were then.
+
     Its members: `dirs`, `late`, `keep` (lists for the remote script), the tree below `t/`, `void`,
     and `end`, which shows that nothing was cut off."""
 
-    def __init__(self, root: str, pipe: Pipe, *, pax: bool, through: Through) -> None:
+    def __init__(
+        self,
+        root: str,
+        pipe: Pipe,
+        *,
+        pax: bool,
+        through: Through,
+        seen: Mapping[str, Entry] | None = None,
+    ) -> None:
         self._root = root
         self._pax = pax
+        self._seen = seen or {}
         self._through = through
         self._bytes = self._files = 0
         self._archive = Archive.open(
@@ -173,6 +185,7 @@ class Packer:
     def _lstat(self, path: str) -> os.stat_result | None:
         try:
             info = os.lstat(os.path.join(self._root, path))
+            self._check(path, info)
         except OSError:
             self.lost.append(path)
             return None
@@ -184,23 +197,31 @@ class Packer:
     def _add(self, path: str, info: os.stat_result) -> bool:
         """Send one file or symlink. Return True if it is complete.
 
-        Raises OSError before anything is sent, if it can't be read."""
+        Raises OSError before anything is sent, if it can't be read or has changed."""
         full = os.path.join(self._root, path)
         if stat.S_ISLNK(info.st_mode):
             member = self._info(path, info, tarfile.SYMTYPE)
             member.linkname = os.readlink(full)
+            self._check(path, os.lstat(full))
             self._archive.addfile(member)
             return True
         fd = os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb", buffering=0) as stream:
             before = os.fstat(fd)
+            self._check(path, before)
             member = self._info(path, before, tarfile.REGTYPE)
             member.size = before.st_size
             content = _Exactly(stream, member.size, self._count)
             self._archive.addfile(member, content)
             after = os.fstat(fd)
-        same = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
-        return same and not content.short
+        return Entry.of(before) == Entry.of(after) and not content.short
+
+    def _check(self, path: str, info: os.stat_result) -> None:
+        # After a kill -9, tk could not tell such content from an edit on the cluster.
+        seen, now = self._seen.get(path), Entry.of(info)
+        both_dirs = seen is not None and now is not None and seen.kind == now.kind == DIR
+        if seen not in (None, now) and not both_dirs:
+            raise OSError(errno.ESTALE, "changed since it was hashed", path)
 
     def _count(self, size_bytes: int) -> None:
         self._bytes += size_bytes
