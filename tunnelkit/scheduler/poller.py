@@ -104,6 +104,8 @@ class Poller:
         self._clock = clock
         self._sleep = sleep
         self._watched: dict[str, int] = {}
+        #: jobs that the scheduler has known since this poller began
+        self._seen: set[str] = set()
         self._answers: dict[str, _Answer] = {}
         self._failure: _Failure | None = None
         self._asking = asyncio.Lock()
@@ -145,7 +147,8 @@ class Poller:
             try:
                 status, asked_at = await self._ask(job_id, asked_at, pace.pause_s() / 2)
             except TunnelkitError as error:
-                if not (_may_pass(error) or (known and isinstance(error, SchedulerError))):
+                refused = isinstance(error, SchedulerError) and job_id in self._seen
+                if not (_may_pass(error) or refused):
                     raise
                 asked_at = self._clock()
                 pace.failures += 1
@@ -205,6 +208,8 @@ class Poller:
         self._failure = None
         for job_id, status in found.items():
             self._answers[job_id] = _Answer(status, asked_at, pokes)
+            if not _is_vanished(status):
+                self._seen.add(job_id)
 
     async def _pause_until(self, due: float, pokes: int) -> None:
         """Wait until `due`, or until a poke later than the `pokes` already served."""

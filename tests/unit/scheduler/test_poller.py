@@ -234,6 +234,20 @@ async def test_trouble_is_unknown_with_growing_pauses_and_never_the_end(
         assert watch.states[-1] is JobState.RUNNING
 
 
+async def test_a_refusal_ends_no_later_watch_of_a_job_that_was_seen(
+    clock: FakeClock, cluster: Cluster, poller: Poller
+) -> None:
+    cluster.pending("1")
+    async with watching(poller, "1"):
+        await clock.advance(1)
+    cluster.fail = Completed(1, b"", b"slurm_load_jobs error: words that nobody knows\n")
+    async with watching(poller, "1", "2") as (seen, unseen):
+        await clock.advance(5)
+        assert set(seen.states) == {JobState.UNKNOWN}
+        assert not seen.task.done()
+        assert isinstance(unseen.task.exception(), SchedulerError)
+
+
 async def test_poke_looks_at_once(clock: FakeClock, cluster: Cluster, poller: Poller) -> None:
     cluster.running("1")
     async with watching(poller, "1"):

@@ -80,12 +80,18 @@ def state_of(native: str) -> tuple[JobState, str | None]:
     return STATES.get(native, (U, f"Slurm calls its state {native!r}, which tk does not know"))
 
 
+#: slurmctld says so, too, while it has lost the accounting's records for a moment.
+_PASSING = frozenset({"InvalidAccount", "InvalidQOS"})
+
+
 def may_pass(reason: str | None, partitions: Sequence[str]) -> bool:
     """Return True if a reason by which a job never starts may not be the last word.
 
     Slurm keeps one reason, of the partition that it tested last; another one of the job's may take
     it. And by nodes that are down for a while it says that none fits.
     Source: _job_runnable_test2 in slurmctld's job_scheduler.c, 23.02."""
+    if reason in _PASSING:
+        return True
     meaning = reason_of(reason)
     by_partition = meaning.code in ("never", "limit-job", "refused")
     return by_partition and (len(partitions) > 1 or (meaning.code == "never" and meaning.by_nodes))

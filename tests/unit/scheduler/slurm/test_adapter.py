@@ -222,7 +222,10 @@ def test_a_waiting_array_and_a_heterogeneous_job_are_known_by_their_number() -> 
     ("reason", "partitions", "cause"),
     [
         ("PartitionTimeLimit", "long,short", PendingCause.DOUBT),
-        ("InvalidQOS", "long,short", PendingCause.DOUBT),
+        ("InvalidQOS", "cpu", PendingCause.DOUBT),
+        ("InvalidAccount", "cpu", PendingCause.DOUBT),
+        ("QOSNotAllowed", "long,short", PendingCause.DOUBT),
+        ("QOSNotAllowed", "cpu", PendingCause.FIX),
         ("BadConstraints", "cpu", PendingCause.DOUBT),
         ("PartitionConfig", "cpu", PendingCause.DOUBT),
         ("PartitionTimeLimit", "cpu", PendingCause.FIX),
