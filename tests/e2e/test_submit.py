@@ -212,7 +212,8 @@ async def test_each_signal_comes_once(rig: Submitter) -> None:
 
 @pytest.mark.logins(20)
 async def test_the_warning_before_the_time_limit_arrives(rig: Submitter) -> None:
-    text = "#!/bin/bash\n#SBATCH -t 1 --signal=B:USR1@58 -o /dev/null\ntrap 'exit 23' USR1\n"
+    # Slurm may send it up to 30 s early. A script that has not begun by then would never get it.
+    text = "#!/bin/bash\n#SBATCH -t 1 --signal=B:USR1@20 -o /dev/null\ntrap 'exit 23' USR1\n"
     case = Case(f"{text}while :; do read -t 0.1 <> <(:); done\n".encode())
     path = rig.write(case, "warned.sh")
     jobs = [await rig.by_sbatch(case, path), await rig.by_tk(case, path)]

@@ -87,6 +87,7 @@ async def test_one_rank_is_let_go(vscode: Window, armed: Terminal) -> None:
     await vscode.f5()
     await vscode.paused_sessions(2)
     await vscode.focus_session(SECOND)
+    await vscode.shows_variable("share", "[1, 3]", SECOND)
     await vscode.restart()
     await armed.line(r"^rank 1: loss 2\.0")
     await vscode.notice("Restart rank 0 · node1 instead: it brings all ranks back.")
@@ -97,6 +98,7 @@ async def test_one_rank_is_let_go(vscode: Window, armed: Terminal) -> None:
     assert sorted(await vscode.paused_sessions(2)) == [SECOND, FIRST]
 
     await vscode.focus_session(SECOND)
+    await vscode.shows_variable("share", "[1, 3]", SECOND)
     await vscode.shift_f5()
     await armed.line(r"^rank 1: loss 2\.0")
     await vscode.shows_call_stack(f"train, line {STOP}, train.py")

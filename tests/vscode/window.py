@@ -134,8 +134,8 @@ class Window:
     async def shows_variable(self, name: str, value: str, session: str = "") -> None:
         """Wait until the Variables view shows a local variable of the frame in focus like that.
 
-        session: clicked again if the view stays empty. One that ends at that moment can take the
-        focus away from the one that was clicked.
+        session: clicked again if the view shows something else. One that ends or pauses at that
+        moment can take the focus away from the one that was clicked.
         """
         now = asyncio.get_running_loop().time
         clicked_s = now()
@@ -151,7 +151,7 @@ class Window:
                     with contextlib.suppress(PlaywrightTimeout):
                         if await collapsed.count():
                             await collapsed.click(timeout=1000)
-                        elif session and now() - clicked_s > 15 and not await rows.count():
+                        elif session and now() - clicked_s > 15:
                             await self.focus_session(session)
                             clicked_s = now()
                         await right.wait_for(timeout=1000)
