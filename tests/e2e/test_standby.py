@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import venv
 from collections.abc import AsyncIterator
+from pathlib import Path
 
+import debugpy
 import pytest
 
 from tests.support import processes
@@ -48,6 +51,29 @@ async def test_each_f5_runs_what_was_saved_last_and_is_the_one_that_stood_by(up:
         await terminal.line(rf"^step 2 {word}$")
         await terminal.line(r"run \d+ · ended: exit code 0")
     assert not any("stood by" in line or "standby" in line for line in terminal.lines)
+
+
+async def test_the_next_f5_has_what_pip_has_installed_meanwhile(up: Project) -> None:
+    """`pip install -e` names the place in a .pth file, which Python reads when it starts."""
+    venv.create(up.base / "env", with_pip=False)
+    python = up.base / "env/bin/python"
+    (packages,) = up.base.glob("env/lib/python*/site-packages")
+    (packages / "debugger.pth").write_text(str(Path(debugpy.__file__).parents[1]))
+    for run in (1, 2):
+        (up.base / f"src{run}").mkdir()
+        (up.base / f"src{run}" / "mine.py").write_text(f"word = 'installed {run}'\n")
+    up.write("2.py", PROGRAM.replace('"first"', "__import__('mine').word"))
+    terminal = await up.loop(str(python), "2.py")
+    for run in (1, 2):  # which was started, then one that was forked and stood by
+        editable = packages / f"__editable__.mine{run}.pth"
+        editable.write_text(str(up.base / f"src{run}"))
+        editor, thread, frame = await up.f5_to_stop(STOP)
+        assert await editor.evaluate("WORD", frame) == f"'installed {run}'"
+        await standing_by(up)
+        editable.unlink()
+        await editor.request("setBreakpoints", source=frame["source"], breakpoints=[])
+        await editor.finish(thread)
+        await terminal.line(rf"run {run} · ended: exit code 0")
 
 
 async def test_status_tells_what_it_costs_and_no_standby_saves_that(up: Project) -> None:

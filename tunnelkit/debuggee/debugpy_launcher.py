@@ -15,6 +15,7 @@ import time
 from typing import Callable, Iterable, List, Mapping, Optional, Protocol, Set, TypeVar
 
 from . import postmortem
+from .site_directories import SiteDirectories
 
 #: Starts `main` below; the first argument is the agent's zip (or the directory of sources).
 START = """\
@@ -48,9 +49,10 @@ def hidden(function: Function) -> Function:
 @hidden
 def main() -> None:
     """Be `python -m debugpy` with the arguments in sys.argv."""
+    sites = SiteDirectories()
     leave_no_trace()
     prepare()
-    run(sys.argv[1:], tell=_teller())
+    run(sys.argv[1:], sites, tell=_teller())
 
 
 def _teller() -> postmortem.Tell:
@@ -173,11 +175,13 @@ def _watch_main_thread() -> None:
 @hidden
 def run(
     words: List[str],
+    sites: SiteDirectories,
     before_code: Optional[Callable[[], None]] = None,
     tell: postmortem.Tell = lambda message: None,
 ) -> None:
     """`python -m debugpy WORDS`; `before_code` is called once an editor is there, and before
-    a line of the program is read. tell: what the agent gets to hear."""
+    a line of the program is read. sites: as when this interpreter started. tell: what the agent
+    gets to hear."""
     import debugpy.server.cli
 
     sys.argv = ["-c", *words]
@@ -190,6 +194,7 @@ def run(
         alone.clear()
         _watch_main_thread()
         _hide_start()
+        hidden(SiteDirectories.read_new)(sites)
         if before_code is not None:
             before_code()
         if keeps:

@@ -35,6 +35,7 @@ from tunnelkit.debuggee import debugpy_launcher, process_mark
 from tunnelkit.debuggee.fork_safety import ImportRecorder, Signatures, unfit
 from tunnelkit.debuggee.import_timer import watch_imports
 from tunnelkit.debuggee.library_code import as_library
+from tunnelkit.debuggee.site_directories import SiteDirectories
 
 #: Starts a server; what it returns is called last, in the debuggee alone.
 SERVE = """\
@@ -72,6 +73,7 @@ def serve() -> Program:
     """Fork debuggees until the agent hangs up; in one of them, return its program."""
     sock = socket.socket(fileno=int(sys.argv[1]))
     preload = [name for name in sys.argv[2].split(",") if name]
+    sites = SiteDirectories()
     debugpy_launcher.leave_no_trace()
     before = dict(os.environ)
     debugpy_launcher.prepare()
@@ -100,7 +102,7 @@ def serve() -> Program:
                 answer = {"pid": _fork_twice()}
                 if answer["pid"] == 0:
                     sock.close()
-                    return _become_debuggee(request["fork"], descriptors, changes)
+                    return _become_debuggee(request["fork"], descriptors, changes, sites)
         _close(descriptors)
         _say(sock, {"id": request["id"], **answer})
 
@@ -156,7 +158,10 @@ def _changes(before: Dict[str, str]) -> Dict[str, Optional[str]]:
 
 
 def _become_debuggee(
-    request: _Fork, descriptors: List[int], changes: Dict[str, Optional[str]]
+    request: _Fork,
+    descriptors: List[int],
+    changes: Dict[str, Optional[str]],
+    sites: SiteDirectories,
 ) -> Program:
     """All that must be as in a process just started; then wait for the agent."""
     os.setsid()
@@ -196,7 +201,7 @@ def _become_debuggee(
 
     return debugpy_launcher.hidden(
         lambda: debugpy_launcher.run(
-            request["words"], before_code, lambda message: _say(control, message)
+            request["words"], sites, before_code, lambda message: _say(control, message)
         )
     )
 
