@@ -12,7 +12,7 @@ from tests.unit.diagnosis.top.test_rows import look, rank
 from tunnelkit.cli.views.top import screen as screen_module
 from tunnelkit.cli.views.top.frames import TopSource
 from tunnelkit.cli.views.top.screen import TopApp
-from tunnelkit.cli.views.top.show import text_of
+from tunnelkit.cli.views.top.show import _install_textual, text_of
 from tunnelkit.cli.views.top.tables import Recent, Show, headline, sparkline, table_of
 from tunnelkit.diagnosis.evidence.window import GpuView, ProcessView
 from tunnelkit.diagnosis.running.look import Look
@@ -139,3 +139,17 @@ async def test_the_screen_ends_with_the_job_and_with_an_error(
 
 def test_the_table_has_a_gpu_only_where_there_is_one() -> None:
     assert "gpu" not in table_of(FOUR, Show.RANKS, Recent()).columns
+
+
+@pytest.mark.parametrize(
+    ("prefix", "command"),
+    [
+        ("/home/me/.local/share/pipx/venvs/tunnelkit", "pipx inject tunnelkit textual"),
+        ("/home/me/.local/share/uv/tools/tunnelkit", "uv tool install tunnelkit --with textual"),
+        ("/home/me/venv", "pip install 'tunnelkit[top]'"),
+    ],
+)
+def test_the_hint_names_the_command_of_the_tool_that_installed_tk(
+    prefix: str, command: str
+) -> None:
+    assert _install_textual(prefix) == command

@@ -148,7 +148,9 @@ def _completed(target: Path, given: _Answers, *, may_ask: bool) -> tuple[_Answer
     if settings.cluster.scheduler != "auto" or answers.scheduler is not None:
         return answers, False
     found = _detect(settings)
-    return _Answers(answers.login, answers.remote, found, answers.profile), found is None
+    # One that is not there now may only not be loaded: it is looked for again at each `tk up`.
+    written = None if found == "none" else found
+    return _Answers(answers.login, answers.remote, written, answers.profile), found is None
 
 
 def _ask(target: Path, given: _Answers, *, may_ask: bool) -> _Answers:
@@ -224,7 +226,7 @@ def _detect(settings: Settings) -> str | None:
     except (ConnectionFailed, TimeoutExpired) as error:
         say(f"{login} can't be asked for its scheduler, left at auto: {error.one_line()}")
         return None
-    say(f"{login}: scheduler {found}")
+    say(f"{login}: no scheduler found" if found == "none" else f"{login}: scheduler {found}")
     return found
 
 

@@ -88,13 +88,22 @@ async def _one(source: TopSource) -> TopInfo:
     return found
 
 
+def _install_textual(prefix: str) -> str:
+    """Return the command that adds it where tk is installed. prefix: `sys.prefix`."""
+    if "/pipx/" in prefix:
+        return "pipx inject tunnelkit textual"
+    if "/uv/tools/" in prefix:
+        return "uv tool install tunnelkit --with textual"
+    return "pip install 'tunnelkit[top]'"
+
+
 async def _live(options: TopOptions) -> None:
     try:
         from tunnelkit.cli.views.top.screen import TopApp
     except ImportError:
         raise MissingProgram(
             "the live screen of `tk top` needs textual",
-            hint="pip install 'tunnelkit[top]', or tk top --once",
+            hint=f"{_install_textual(sys.prefix)}, or tk top --once",
         ) from None
     app = TopApp(options.source, options.show)
     await app.run_async()

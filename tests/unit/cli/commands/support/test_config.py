@@ -173,11 +173,18 @@ def test_init_detects_the_scheduler(tk: Tk) -> None:
     assert not (tk.project / ".vscode").exists()
 
 
-@pytest.mark.parametrize("found", ["pbs", "torque", "none"])
+@pytest.mark.parametrize("found", ["pbs", "torque"])
 def test_init_writes_what_it_found(tk: Tk, found: str) -> None:
     tk.detect.detect_scheduler = lambda settings, prompter: found  # type: ignore[attr-defined]
     assert f"scheduler {found}" in tk("init", "--login", "me@host", "--no-vscode")
     assert tk.toml()["cluster"]["scheduler"] == found
+
+
+def test_init_looks_again_later_for_a_scheduler_that_is_not_there(tk: Tk) -> None:
+    tk.detect.detect_scheduler = lambda settings, prompter: "none"  # type: ignore[attr-defined]
+    shown = tk("init", "--login", "me@host", "--no-vscode")
+    assert "me@host: no scheduler found" in shown and shown.endswith("next: tk up\n")
+    assert "scheduler" not in tk.toml()["cluster"]
 
 
 def test_init_leaves_auto_where_it_cant_tell(tk: Tk) -> None:
