@@ -38,8 +38,8 @@ ROOMS = {
     "session": _room(
         "the life of one `tk up`: daemon, control socket, states; joins the rooms below",
         "agent_zip child_process cluster_dir config debug diagnosis errors keeper link local_ports "
-        "messages mirror model mount mux pod probe_zip remote_command remote_script scheduler "
-        "script_check_zip simulate text_format wire",
+        "machine messages mirror model mount mux pod probe_zip remote_command remote_script "
+        "scheduler script_check_zip simulate text_format wire",
     ),
     "link": _room(
         "opens byte streams to hosts over ssh, or to pods; each kind stands behind `link/base.py`",
@@ -51,7 +51,7 @@ ROOMS = {
     ),
     "mirror": _room(
         "watches, scans and sends files; the barrier and its proof",
-        "errors model mount_points mux remote_command remote_script text_format",
+        "errors machine model mount_points mux remote_command remote_script text_format",
     ),
     "mount": _room(
         "sshfs: the remote directory on the laptop", "errors model mount_points remote_script"
@@ -93,6 +93,7 @@ ROOMS = {
     "remote_script": _room("runs a small sh script on a host", "errors model"),
     "remote_command": _room("a command line whose words survive any login shell", "errors"),
     "mount_points": _room("the mounts of this computer"),
+    "machine": _room("the identity of this computer"),
     "local_ports": _room("is a local port free, and who has it if not", "errors"),
     "file_changes": _room(
         "changes to a user's files, planned first, written at once", "errors text_format"

@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tunnelkit.errors import MirrorError, MirrorHalted
+from tunnelkit.machine import machine_id
 
 #: Name of the owner file if it can't be beside the root.
 OWNER_FILE = ".tk-owner"
@@ -96,7 +97,7 @@ class OwnerRecord:
 def this_owner(state_dir: Path, local_root: str) -> Owner:
     """Return this laptop directory as an owner (blocking). Raises OSError."""
     # The file tells laptops with the same name apart; machine-id, those that share a home.
-    parts = (_laptop_id(state_dir), _machine_id(), local_root)
+    parts = (_laptop_id(state_dir), machine_id(), local_root)
     identity = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
     owner = Owner(identity[:32], socket.gethostname(), local_root, _user(), time.time())
     return owner.next_turn()
@@ -163,13 +164,6 @@ def _laptop_id(state_dir: Path) -> str:
         os.link(temporary, path)  # the first one stays
     temporary.unlink()
     return path.read_text().strip()
-
-
-def _machine_id() -> str:
-    try:
-        return Path("/etc/machine-id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def _user() -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunnelkit.errors import ConfigError, NoSessionError, TimeoutExpired
+from tunnelkit.machine import machine_id
 
 _SLUG = re.compile(r"[^A-Za-z0-9]+")
 _CONTROL = "control.sock"
@@ -79,8 +80,9 @@ def session_paths(project_dir: Path) -> SessionPaths:
     """Return the paths of the project's session; creates nothing but this machine's salt.
 
     The id is the same for every call from the project on this machine, and differs on every
-    other machine: two laptops with one account never take each other's jobs. A session that lives
-    is found where it began, whatever TK_RUNTIME_DIR and XDG_RUNTIME_DIR are here.
+    other machine: two laptops with one account, or two workstations with one home, never take
+    each other's jobs. A session that lives is found where it began, whatever TK_RUNTIME_DIR and
+    XDG_RUNTIME_DIR are here.
     """
     key = f"{_machine_salt()}:{os.getuid()}:{project_dir.resolve()}"
     session_id = hashlib.sha256(key.encode()).hexdigest()[:8]
@@ -280,18 +282,32 @@ def write_private(path: Path, text: str) -> None:
 
 
 def _machine_salt() -> str:
-    path = state_root() / "machine-id"
-    known = _salt_in(path)
+    """Return what no other machine has, also not one that shares this state directory.
+
+    Workstations may share a home. The first of them uses the salt as it is.
+    """
+    kept = state_root() / "machine-id"
+    salt = _lasting(kept, os.urandom(16).hex())
+    if not machine_id() or _text_in(kept) is None:
+        return salt
+    # Not the id itself: man machine-id asks to keep that on its machine.
+    own = hashlib.sha256(f"tunnelkit:{machine_id()}".encode()).hexdigest()[:32]
+    first = _lasting(state_root() / "first-machine", own)
+    return salt if first == own else f"{salt}:{own}"
+
+
+def _lasting(path: Path, text: str) -> str:
+    """Return the file's text. Write this text if it has none."""
+    known = _text_in(path)
     if known:
         return known
     private_directory(path.parent)
-    salt = os.urandom(16).hex()
-    # Two first commands at once must not read a file of half a salt, nor may a full disk leave one.
-    temporary = path.with_name(f"{path.name}.{os.getpid()}-{salt[:8]}")
+    # Two first commands at once must not read half a text, nor may a full disk leave one.
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(fd, "w") as file:
-            file.write(salt)
+            file.write(text)
         if known is not None:
             temporary.replace(path)  # an empty one
         else:
@@ -301,10 +317,10 @@ def _machine_salt() -> str:
         print(f"tk: can't write {path}: {error.strerror}", file=sys.stderr)
     finally:
         temporary.unlink(missing_ok=True)
-    return _salt_in(path) or salt
+    return _text_in(path) or text
 
 
-def _salt_in(path: Path) -> str | None:
+def _text_in(path: Path) -> str | None:
     """Return the file's text; None if there is none. Raises ConfigError if it can't be read: with
     another salt the session and its job would be lost."""
     try:

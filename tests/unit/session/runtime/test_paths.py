@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tunnelkit import machine
 from tunnelkit.errors import ConfigError
 from tunnelkit.model import check_job_name
 from tunnelkit.session.runtime import paths as p
@@ -15,6 +16,8 @@ from tunnelkit.session.runtime import paths as p
 
 @pytest.fixture(autouse=True)
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_FILE", tmp_path / "etc-machine-id")
+    (tmp_path / "etc-machine-id").write_text("0123\n")
     monkeypatch.setenv("TK_STATE_DIR", str(tmp_path / "state"))
     (tmp_path / "run").mkdir()
     monkeypatch.setenv("TK_RUNTIME_DIR", str(tmp_path / "run"))
@@ -33,6 +36,28 @@ def test_another_machine_has_another_session(
     here = p.session_paths(tmp_path).id
     monkeypatch.setenv("TK_STATE_DIR", str(tmp_path / "other-state"))
     assert p.session_paths(tmp_path).id != here
+
+
+def test_machines_with_one_home_have_sessions_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second would take the first one's session for a killed one, and cancel its job."""
+    ids = []
+    for text in ("0123", "4567", "0123", "4567", None):
+        file = tmp_path / f"machine-{text}"
+        if text is not None:
+            file.write_text(f"{text}\n")
+        monkeypatch.setattr(machine, "_FILE", file)
+        ids.append(p.session_paths(tmp_path).id)
+    assert ids[:2] == ids[2:4] and ids[0] != ids[1]
+    assert ids[4] == ids[0], "a container, which has no id"
+    assert "0123" not in (tmp_path / "state" / "first-machine").read_text()
+
+
+def test_a_session_from_before_there_was_a_first_machine_is_found(tmp_path: Path) -> None:
+    here = p.session_paths(tmp_path).id
+    (tmp_path / "state" / "first-machine").unlink()
+    assert p.session_paths(tmp_path).id == here
 
 
 def test_a_session_that_lives_is_found_from_another_environment(
@@ -66,7 +91,7 @@ def test_a_full_disk_leaves_no_machine_without_a_name(
     file.write_text("")
     here = p.session_paths(tmp_path).id
     assert len(file.read_text()) == 32 and p.session_paths(tmp_path).id == here
-    assert [one.name for one in file.parent.iterdir()] == ["machine-id"]
+    assert sorted(one.name for one in file.parent.iterdir()) == ["first-machine", "machine-id"]
 
 
 def test_a_machine_id_that_can_not_be_read_is_kept(
