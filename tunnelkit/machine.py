@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 _FILE = Path("/etc/machine-id")
 
 
 def machine_id() -> str:
-    """Return systemd's id of this machine; "" where there is none (macOS, most containers).
+    """Return systemd's id of this machine; "" where there is none that lasts.
 
-    Source: man machine-id. It stays over reboots and with another name of the host."""
+    That is so on macOS, in most containers, and where systemd has mounted an id for this boot
+    alone over the file, as it can't write there. Source: man machine-id."""
     try:
-        return _FILE.read_text("ascii").strip()
+        text = _FILE.read_text("ascii").strip()
+        is_mounted = _FILE.stat().st_dev != _FILE.parent.stat().st_dev
     except (OSError, UnicodeDecodeError):
         return ""
+    return "" if is_mounted or not re.fullmatch("[0-9a-f]{32}", text) else text

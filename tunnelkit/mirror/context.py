@@ -166,6 +166,15 @@ class SyncContext:
             tried.add(digest)
         return intent._replace(tried=" ".join(sorted(tried - {intent.digest})))
 
+    def other_is_there(self, path: str, digest: str) -> ManifestEntry:
+        """Note that the file there has this content, which was not the one to be sent.
+
+        Returns its new record, which names no older digest: one could make way for this one.
+        """
+        row = self.manifest.rows[path]
+        self.tried[path], self.unanswered[path] = {row.digest, digest}, digest
+        return row._replace(tried=digest if digest != row.digest else "")
+
     def arrived(self, path: str) -> None:
         """Note that the content sent to this path has arrived."""
         self.in_flight.discard(path)

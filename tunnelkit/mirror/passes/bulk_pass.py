@@ -23,7 +23,7 @@ from tunnelkit.mirror.record.manifest import ManifestEntry
 from tunnelkit.mirror.remote import edits, scripts
 from tunnelkit.mirror.remote.edits import matches_sent
 from tunnelkit.mirror.remote.scripts import RemoteStat
-from tunnelkit.mirror.transfer.base import Transfer
+from tunnelkit.mirror.transfer.base import Known, Transfer
 from tunnelkit.mirror.transfer.rsync import itemized
 from tunnelkit.mirror.tree.ignore import REPLACED_DIR
 from tunnelkit.mirror.tree.paths import with_parents
@@ -38,6 +38,8 @@ class BulkPass:
         self._rsync = rsync
         self._sizes = sizes
         self._during: During = awaited
+        #: digests of what tar sends of files that changed after they were hashed
+        self._other: dict[str, str] = {}
 
     async def run(
         self,
@@ -264,7 +266,7 @@ class BulkPass:
                     plain,
                     self._ground.remote_root,
                     size_bytes=size,
-                    seen=work.sends,
+                    known=Known(work.sends, self._note_other),
                     on_output=progress.feed if progress is not None else None,
                 )
                 result = await self._during(pushing)
@@ -283,26 +285,34 @@ class BulkPass:
                 failed |= await self._failures(foreign, size, result.error_text)
             replaced = _replaced(result.stdout, foreign - failed.keys())
         sent = await asyncio.to_thread(self._confirm, scan, work, failed, there)
-        await self._note_unread(work, sent.changing & plain)
+        await self._note_unread(work, sent.changing & plain, failed)
         if replaced:
             sent.replaced, sent.replaced_dir = replaced, backup_dir
         return sent
 
-    async def _note_unread(self, work: PassPlan, paths: Collection[str]) -> None:
-        """Record what rsync sent of paths that changed after tk had read them.
+    async def _note_other(self, digests: Mapping[str, str]) -> None:
+        """Record content that is about to be sent instead of what was hashed.
 
         After a kill -9, the next session could not tell it from an edit on the cluster.
         """
-        ground = self._ground
-        if not paths or not self._rsync.sends_deltas:  # tar sends only what was read
-            return
-        found = {
-            path: RemoteStat(work.sends[path].kind, work.sends[path].size, 0) for path in paths
-        }
-        digests = await edits.remote_digests(ground.remote, ground.remote_root, found)
-        rows = ground.manifest.rows
+        self._other |= digests
+        ground, rows = self._ground, self._ground.manifest.rows
         notes = {path: ground.attempt(path, rows[path], text) for path, text in digests.items()}
         await asyncio.to_thread(ground.manifest.put, notes)
+
+    async def _note_unread(
+        self, work: PassPlan, paths: Collection[str], failed: Collection[str]
+    ) -> None:
+        """Record what is there now of paths that changed after they were hashed."""
+        ground, digests = self._ground, self._other
+        if self._rsync.sends_deltas and paths:  # rsync does not say what it has read
+            sends = work.sends
+            stats = {path: RemoteStat(sends[path].kind, sends[path].size, 0) for path in paths}
+            digests = await edits.remote_digests(ground.remote, ground.remote_root, stats)
+        there = {path: text for path, text in digests.items() if path not in failed}
+        notes = {path: ground.other_is_there(path, text) for path, text in there.items()}
+        if notes:
+            await asyncio.to_thread(ground.manifest.put, notes)
 
     async def _failures(self, paths: Collection[str], size: int, cause: str) -> dict[str, str]:
         left = await self._rsync.differing(paths, self._ground.remote_root, size_bytes=size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -54,6 +54,18 @@ class FetchRule:
     stall_s: int = 60
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The files of a `push` whose content the caller knows.
+
+    seen: the files when they were hashed. note: awaited before anything is put in place, with the
+        digests of files that have changed since, if the transfer knows them.
+    """
+
+    seen: Mapping[str, Entry]
+    note: Callable[[Mapping[str, str]], Coroutine[None, None, None]]
+
+
 class Transfer(Protocol):
     """Sends and fetches files by name; never deletes.
 
@@ -71,13 +83,12 @@ class Transfer(Protocol):
         remote_root: str,
         *,
         size_bytes: int,
-        seen: Mapping[str, Entry] | None = None,
+        known: Known | None = None,
         on_output: Callable[[bytes], None] | None = None,
     ) -> TransferResult:
         """Send these paths whatever their size and times there.
 
-        seen: what was hashed. Where tk reads the files itself, it leaves out those that have
-            changed since: nobody knows their content.
+        known: what was hashed; where tk reads the files itself, it notes what it reads instead.
         on_output: called with the progress, in the format of `rsync --info=progress2`. Raises
             ConnectionFailed (transient) if the link failed, MirrorError, MissingProgram or
             TimeoutExpired.

@@ -10,15 +10,14 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from tunnelkit.errors import ConnectionFailed, MirrorError, MissingProgram
 from tunnelkit.mirror.remote.login_shell import MODULE_HINT
-from tunnelkit.mirror.transfer.base import FetchRule, TransferResult
+from tunnelkit.mirror.transfer.base import FetchRule, Known, TransferResult
 from tunnelkit.mirror.transfer.staging import StagingDirectory
 from tunnelkit.mirror.transfer.stream import broke_off, end, summary
-from tunnelkit.mirror.tree.scanner import Entry
 from tunnelkit.remote_script import RemoteHost, run_script
 
 #: Exit codes: protocol stream broken, killed, timed out; ssh's own failure.
@@ -97,10 +96,10 @@ class Rsync:
         remote_root: str,
         *,
         size_bytes: int,
-        seen: Mapping[str, Entry] | None = None,
+        known: Known | None = None,
         on_output: Callable[[bytes], None] | None = None,
     ) -> TransferResult:
-        """See `Transfer.push`. rsync reads the files itself, so that `seen` changes nothing."""
+        """See `Transfer.push`. rsync reads the files itself, so that `known` changes nothing."""
         # Same size and same second don't mean same content: --ignore-times.
         options = ["--ignore-times", f"--timeout={_STALL_S}"]
         listen = None

@@ -18,13 +18,13 @@ from tunnelkit.errors import MirrorError, MissingProgram
 from tunnelkit.mirror.api import name_paths
 from tunnelkit.mirror.remote.edits import remote_digests
 from tunnelkit.mirror.remote.scripts import RemoteStat, encode
-from tunnelkit.mirror.transfer.base import FetchRule, TransferResult, progress_line
+from tunnelkit.mirror.transfer.base import FetchRule, Known, TransferResult, progress_line
 from tunnelkit.mirror.transfer.big_fetch import BigFetch
 from tunnelkit.mirror.transfer.stream import broke_off, far_script, run_stream
 from tunnelkit.mirror.transfer.tar_archive import Packer, Pipe
 from tunnelkit.mirror.transfer.tar_scripts import CUT_OFF, LOOK, PACK, REFUSED, UNPACK
 from tunnelkit.mirror.transfer.tar_unpack import Unpacker
-from tunnelkit.mirror.tree.scanner import DIR, FILE, LINK, Entry, digest, lstat
+from tunnelkit.mirror.tree.scanner import DIR, FILE, LINK, digest, lstat
 from tunnelkit.remote_script import RemoteHost, run_script
 
 _STALL_S = 15.0
@@ -52,11 +52,11 @@ class TarTransfer:
         remote_root: str,
         *,
         size_bytes: int,
-        seen: Mapping[str, Entry] | None = None,
+        known: Known | None = None,
         on_output: Callable[[bytes], None] | None = None,
     ) -> TransferResult:
         """See `Transfer.push`."""
-        return await self._push(paths, remote_root, size_bytes, seen=seen, on_output=on_output)
+        return await self._push(paths, remote_root, size_bytes, known=known, on_output=on_output)
 
     async def adopt(
         self, paths: Collection[str], remote_root: str, *, backup_dir: str, size_bytes: int
@@ -181,7 +181,7 @@ class TarTransfer:
         *,
         keep: Collection[str] = (),
         backup_dir: str = "",
-        seen: Mapping[str, Entry] | None = None,
+        known: Known | None = None,
         on_output: Callable[[bytes], None] | None = None,
     ) -> TransferResult:
         """Send the paths in one stream. If tar refuses it, send them in halves.
@@ -189,9 +189,7 @@ class TarTransfer:
         Mostly one file can't be written there, and the others must still arrive."""
         waiting, streams, refused = [sorted(paths)], 0, ""
         result = TransferResult(0, b"", "")
-        send = partial(
-            self._stream, remote_root, size_bytes, keep, backup_dir, seen or {}, on_output
-        )
+        send = partial(self._stream, remote_root, size_bytes, keep, backup_dir, known, on_output)
         while waiting:
             some = waiting.pop()
             streams += 1
@@ -211,7 +209,7 @@ class TarTransfer:
         size_bytes: int,
         keep: Collection[str],
         backup_dir: str,
-        seen: Mapping[str, Entry],
+        known: Known | None,
         on_output: Callable[[bytes], None] | None,
         paths: Collection[str],
     ) -> TransferResult:
@@ -225,8 +223,15 @@ class TarTransfer:
                 told_at = now
                 loop.call_soon_threadsafe(on_output, progress_line(sent_bytes, size_bytes, files))
 
+        def note(digests: Mapping[str, str]) -> None:
+            if known is not None:
+                asyncio.run_coroutine_threadsafe(known.note(digests), loop).result()
+
         def pack(pipe: Pipe) -> None:
-            packer = Packer(self._local_root, pipe, pax=self._pax, seen=seen, through=through)
+            seen = known.seen if known is not None else None
+            packer = Packer(
+                self._local_root, pipe, pax=self._pax, through=through, seen=seen, note=note
+            )
             try:
                 packer.pack(paths, keep=frozenset(keep) & frozenset(paths))
             finally:

@@ -6,7 +6,7 @@ All of this blocks, so it runs in its own thread, over a pipe to ssh. The pipe's
 from __future__ import annotations
 
 import contextlib
-import errno
+import hashlib
 import io
 import os
 import select
@@ -15,7 +15,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import BinaryIO, cast
+from typing import BinaryIO, Protocol, cast
 
 from tunnelkit.mirror.tree.paths import with_parents
 from tunnelkit.mirror.tree.scanner import DIR, Entry, kept_mode
@@ -49,12 +49,16 @@ class Pipe:
         """End a read or write that waits (any thread)."""
         self._stop.set()
 
+    def drop(self) -> None:
+        """Drop what is written from now on: tarfile writes once more when it is deleted."""
+        self._over = True
+
     def write(self, data: bytes) -> int:
         """Write all of `data`. Raises Stopped, also if the remote command has ended."""
         view = memoryview(data)
-        while view and not self._over:  # tarfile writes once more when it is deleted
+        while view and not self._over:
             if self._stop.is_set():
-                self._over = True
+                self.drop()
                 raise Stopped
             if select.select((), (self._fd,), (), _TICK_S)[1]:
                 try:
@@ -63,7 +67,7 @@ class Pipe:
                 except BlockingIOError:
                     continue
                 except BrokenPipeError:  # the remote command ended: its exit code says why
-                    self._over = True
+                    self.drop()
                     raise Stopped from None
         return len(data)
 
@@ -92,15 +96,22 @@ class Archive(tarfile.TarFile):
     copybufsize: int
 
 
+class _Hash(Protocol):
+    def update(self, data: bytes, /) -> None: ...
+
+
 class _Exactly(io.RawIOBase):
     """A file's content in exactly the length that its header promised.
 
-    Padded with zeros if the file shrinks meanwhile."""
+    Padded with zeros if the file shrinks meanwhile. sha: gets what is read."""
 
-    def __init__(self, stream: io.FileIO, size: int, tell: Callable[[int], None]) -> None:
+    def __init__(
+        self, stream: io.FileIO, size: int, tell: Callable[[int], None], sha: _Hash | None
+    ) -> None:
         self._stream = stream
         self._left = size
         self._tell = tell
+        self._sha = sha
         self.short = False
 
     def read(self, size: int = -1) -> bytes:
@@ -112,6 +123,8 @@ class _Exactly(io.RawIOBase):
         if len(data) < wanted:
             self.short = True
             data += b"\0" * (wanted - len(data))
+        if self._sha is not None:
+            self._sha.update(data)
         self._left -= wanted
         self._tell(wanted)
         return data
@@ -120,7 +133,8 @@ class _Exactly(io.RawIOBase):
 class Packer:
     """Writes one archive.
 
-    seen: files that are sent only while they are as they were then.
+    seen: what the caller knows the content of. note: called before `end`, hence before anything
+    is put in place, with the digests of those that are sent with other content.
 
     Its members: `dirs`, `late`, `keep` (lists for the remote script), the tree below `t/`, `void`,
     and `end`, which shows that nothing was cut off."""
@@ -133,10 +147,14 @@ class Packer:
         pax: bool,
         through: Through,
         seen: Mapping[str, Entry] | None = None,
+        note: Callable[[Mapping[str, str]], None] = lambda digests: None,
     ) -> None:
         self._root = root
+        self._pipe = pipe
         self._pax = pax
         self._seen = seen or {}
+        self._note = note
+        self._other: dict[str, str] = {}
         self._through = through
         self._bytes = self._files = 0
         self._archive = Archive.open(
@@ -179,17 +197,24 @@ class Packer:
             self._files += 1
             self._through(self._bytes, self._files)
         self._list("void", void)
+        if self._other:
+            try:
+                self._note(self._other)
+            except BaseException:
+                self._pipe.drop()
+                raise
         self._list("end", [])
         self._archive.close()
 
     def _lstat(self, path: str) -> os.stat_result | None:
         try:
             info = os.lstat(os.path.join(self._root, path))
-            self._check(path, info)
         except OSError:
             self.lost.append(path)
             return None
-        if stat.S_IFMT(info.st_mode) in (stat.S_IFREG, stat.S_IFLNK, stat.S_IFDIR):
+        seen = self._seen.get(path)
+        turned = seen is not None and (seen.kind == DIR) != stat.S_ISDIR(info.st_mode)
+        if not turned and stat.S_IFMT(info.st_mode) in (stat.S_IFREG, stat.S_IFLNK, stat.S_IFDIR):
             return info
         self.lost.append(path)
         return None
@@ -197,31 +222,32 @@ class Packer:
     def _add(self, path: str, info: os.stat_result) -> bool:
         """Send one file or symlink. Return True if it is complete.
 
-        Raises OSError before anything is sent, if it can't be read or has changed."""
+        Raises OSError before anything is sent, if it can't be read."""
         full = os.path.join(self._root, path)
         if stat.S_ISLNK(info.st_mode):
             member = self._info(path, info, tarfile.SYMTYPE)
             member.linkname = os.readlink(full)
-            self._check(path, os.lstat(full))
             self._archive.addfile(member)
+            if self._is_other(path, os.lstat(full)):
+                self._other[path] = hashlib.sha256(os.fsencode(member.linkname)).hexdigest()
             return True
         fd = os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb", buffering=0) as stream:
             before = os.fstat(fd)
-            self._check(path, before)
+            sha = hashlib.sha256() if self._is_other(path, before) else None
             member = self._info(path, before, tarfile.REGTYPE)
             member.size = before.st_size
-            content = _Exactly(stream, member.size, self._count)
+            content = _Exactly(stream, member.size, self._count, sha)
             self._archive.addfile(member, content)
             after = os.fstat(fd)
-        return Entry.of(before) == Entry.of(after) and not content.short
+        whole = Entry.of(before) == Entry.of(after) and not content.short
+        if whole and sha is not None:
+            self._other[path] = sha.hexdigest()
+        return whole
 
-    def _check(self, path: str, info: os.stat_result) -> None:
-        # After a kill -9, tk could not tell such content from an edit on the cluster.
-        seen, now = self._seen.get(path), Entry.of(info)
-        both_dirs = seen is not None and now is not None and seen.kind == now.kind == DIR
-        if seen not in (None, now) and not both_dirs:
-            raise OSError(errno.ESTALE, "changed since it was hashed", path)
+    def _is_other(self, path: str, info: os.stat_result) -> bool:
+        # After a kill -9, tk could not tell unknown content from an edit on the cluster.
+        return path in self._seen and Entry.of(info) != self._seen[path]
 
     def _count(self, size_bytes: int) -> None:
         self._bytes += size_bytes

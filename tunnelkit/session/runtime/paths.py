@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import os
 import re
+import socket
 import stat
 import sys
 from collections.abc import Iterator, Mapping
@@ -80,7 +81,7 @@ def session_paths(project_dir: Path) -> SessionPaths:
     """Return the paths of the project's session; creates nothing but this machine's salt.
 
     The id is the same for every call from the project on this machine, and differs on every
-    other machine: two laptops with one account, or two workstations with one home, never take
+    other machine: two laptops with one account, or two workstations with one home, don't take
     each other's jobs. A session that lives is found where it began, whatever TK_RUNTIME_DIR and
     XDG_RUNTIME_DIR are here.
     """
@@ -282,9 +283,10 @@ def write_private(path: Path, text: str) -> None:
 
 
 def _machine_salt() -> str:
-    """Return what no other machine has, also not one that shares this state directory.
+    """Return what differs on another machine, also on one that shares this state directory.
 
-    Workstations may share a home. The first of them uses the salt as it is.
+    Workstations may share a home. The first of them uses the salt as it is; so does one that has
+    its name (a diskless one may have another id after each boot) or no id.
     """
     kept = state_root() / "machine-id"
     salt = _lasting(kept, os.urandom(16).hex())
@@ -292,8 +294,10 @@ def _machine_salt() -> str:
         return salt
     # Not the id itself: man machine-id asks to keep that on its machine.
     own = hashlib.sha256(f"tunnelkit:{machine_id()}".encode()).hexdigest()[:32]
-    first = _lasting(state_root() / "first-machine", own)
-    return salt if first == own else f"{salt}:{own}"
+    name = socket.gethostname()
+    first = _lasting(state_root() / "first-machine", f"{own} {name}")
+    first_id, _, first_name = first.partition(" ")
+    return salt if own == first_id or name == first_name else f"{salt}:{name}"
 
 
 def _lasting(path: Path, text: str) -> str:

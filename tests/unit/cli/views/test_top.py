@@ -142,14 +142,17 @@ def test_the_table_has_a_gpu_only_where_there_is_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prefix", "command"),
+    ("python", "command"),
     [
-        ("/home/me/.local/share/pipx/venvs/tunnelkit", "pipx inject tunnelkit textual"),
-        ("/home/me/.local/share/uv/tools/tunnelkit", "uv tool install tunnelkit --with textual"),
-        ("/home/me/venv", "pip install 'tunnelkit[top]'"),
+        ("/home/me/.local/share/pipx/venvs/tunnelkit/bin/python", "pipx inject tunnelkit textual"),
+        (
+            "/home/me/.local/share/uv/tools/tunnelkit/bin/python",
+            "uv pip install --python /home/me/.local/share/uv/tools/tunnelkit/bin/python textual",
+        ),
+        ("/home/me/venv/bin/python", "pip install 'tunnelkit[top]'"),
     ],
 )
 def test_the_hint_names_the_command_of_the_tool_that_installed_tk(
-    prefix: str, command: str
+    python: str, command: str
 ) -> None:
-    assert _install_textual(prefix) == command
+    assert _install_textual(python) == command

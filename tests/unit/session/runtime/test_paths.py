@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import socket
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,11 +15,13 @@ from tunnelkit.errors import ConfigError
 from tunnelkit.model import check_job_name
 from tunnelkit.session.runtime import paths as p
 
+ONE, OTHER = "0123456789abcdef" * 2, "fedcba9876543210" * 2
+
 
 @pytest.fixture(autouse=True)
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_FILE", tmp_path / "etc-machine-id")
-    (tmp_path / "etc-machine-id").write_text("0123\n")
+    (tmp_path / "etc-machine-id").write_text(f"{ONE}\n")
     monkeypatch.setenv("TK_STATE_DIR", str(tmp_path / "state"))
     (tmp_path / "run").mkdir()
     monkeypatch.setenv("TK_RUNTIME_DIR", str(tmp_path / "run"))
@@ -38,20 +42,49 @@ def test_another_machine_has_another_session(
     assert p.session_paths(tmp_path).id != here
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "is_first"),
+    [
+        (ONE, "first", True),
+        (OTHER, "other", False),
+        (ONE, "renamed", True),
+        (OTHER, "first", True),  # diskless: it has another id after each boot
+        ("uninitialized", "other", True),
+        (None, "container", True),
+    ],
+)
 def test_machines_with_one_home_have_sessions_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, name: str, is_first: bool
 ) -> None:
     """The second would take the first one's session for a killed one, and cancel its job."""
-    ids = []
-    for text in ("0123", "4567", "0123", "4567", None):
-        file = tmp_path / f"machine-{text}"
-        if text is not None:
-            file.write_text(f"{text}\n")
-        monkeypatch.setattr(machine, "_FILE", file)
-        ids.append(p.session_paths(tmp_path).id)
-    assert ids[:2] == ids[2:4] and ids[0] != ids[1]
-    assert ids[4] == ids[0], "a container, which has no id"
-    assert "0123" not in (tmp_path / "state" / "first-machine").read_text()
+    monkeypatch.setattr(socket, "gethostname", lambda: "first")
+    first = p.session_paths(tmp_path).id
+    file = tmp_path / "another"
+    if text is not None:
+        file.write_text(f"{text}\n")
+    monkeypatch.setattr(machine, "_FILE", file)
+    monkeypatch.setattr(socket, "gethostname", lambda: name)
+    assert (p.session_paths(tmp_path).id == first) == is_first
+    assert p.session_paths(tmp_path).id == p.session_paths(tmp_path).id
+    assert ONE not in (tmp_path / "state" / "first-machine").read_text()
+
+
+def test_an_id_that_is_mounted_for_this_boot_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.NamedTemporaryFile("w", dir="/dev/shm") as file:
+        file.write(ONE)
+        file.flush()
+        monkeypatch.setattr(machine, "_FILE", Path(file.name))
+        assert machine.machine_id() == ONE
+        monkeypatch.setattr(machine, "_FILE", Mounted(file.name))
+        assert machine.machine_id() == ""
+
+
+class Mounted(type(Path())):  # type: ignore[misc]
+    """A file on another file system than the directory that it seems to be in."""
+
+    @property
+    def parent(self) -> Path:
+        return Path("/proc")
 
 
 def test_a_session_from_before_there_was_a_first_machine_is_found(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import sys
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -88,12 +89,12 @@ async def _one(source: TopSource) -> TopInfo:
     return found
 
 
-def _install_textual(prefix: str) -> str:
-    """Return the command that adds it where tk is installed. prefix: `sys.prefix`."""
-    if "/pipx/" in prefix:
+def _install_textual(python: str) -> str:
+    """Return the command that adds it where tk is installed. python: `sys.executable`."""
+    if "/pipx/" in python:
         return "pipx inject tunnelkit textual"
-    if "/uv/tools/" in prefix:
-        return "uv tool install tunnelkit --with textual"
+    if "/uv/tools/" in python:  # `uv tool install` would take tunnelkit from an index
+        return f"uv pip install --python {shlex.quote(python)} textual"
     return "pip install 'tunnelkit[top]'"
 
 
@@ -103,7 +104,7 @@ async def _live(options: TopOptions) -> None:
     except ImportError:
         raise MissingProgram(
             "the live screen of `tk top` needs textual",
-            hint=f"{_install_textual(sys.prefix)}, or tk top --once",
+            hint=f"{_install_textual(sys.executable)}, or tk top --once",
         ) from None
     app = TopApp(options.source, options.show)
     await app.run_async()
