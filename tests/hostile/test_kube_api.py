@@ -72,6 +72,34 @@ async def attacked() -> AsyncIterator[tuple[ProxyLink, Attack]]:
     shutil.rmtree(base)
 
 
+@pytest.mark.parametrize("is_old", [False, True])
+async def test_a_kubectl_that_can_not_append_the_servers_path_is_taken_all_the_same(
+    is_old: bool,
+) -> None:
+    """Without it, a gateway such as Rancher's would answer, or the cluster that it runs in."""
+    base = short_dir("k")
+    kubectl, seen = base / "kubectl", base / "argv"
+    refuses = (
+        f"import sys\nopen({str(seen)!r}, 'a').write(' '.join(sys.argv) + '\\n')\n"
+        f"if {is_old} and '--append-server-path' in sys.argv:\n"
+        "    sys.exit('Error: unknown flag: --append-server-path\\nSee kubectl proxy --help')\n"
+    )
+    first, rest = _KUBECTL.format(python=sys.executable).split("\n", 1)
+    kubectl.write_text(f"{first}\n{refuses}{rest}")
+    kubectl.chmod(0o700)
+    (base / "ctl").mkdir(mode=0o700)
+    server = await asyncio.start_unix_server(Attack(base).serve, str(base / "evil.sock"))
+    link = ProxyLink(KubeTarget("old", "mine", kubectl=str(kubectl)), base / "ctl")
+    try:
+        await link.open()
+        appends = ["--append-server-path" in line for line in seen.read_text().splitlines()]
+        assert appends == ([True, False] if is_old else [True])
+    finally:
+        await link.close()
+        server.close()
+        shutil.rmtree(base)
+
+
 def _raw(data: bytes) -> Callable[[wire.Request, asyncio.StreamWriter], None]:
     return lambda request, writer: writer.write(data)
 

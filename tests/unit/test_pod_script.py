@@ -41,6 +41,9 @@ def test_two_pods_of_one_owner_have_two_places_on_a_volume(monkeypatch: pytest.M
         found.append(list(script.places("/setting", {"HOME": "/home/me"}, ["/data"])))
     assert len(found[0]) == 6
     assert [one for one in found[0] if one in found[1]] == found[0][1:4], "those of the pod alone"
+    # A hostPath, which all pods of the node see.
+    on_host = next(script.places("", {}, ["/tmp"]))
+    assert on_host.startswith(f"/tmp/tunnelkit-{os.getuid()}-llama")
 
 
 def test_writable_mounts_are_those_that_may_hold_files(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def places(directory: str, environ: Dict[str, str], mounts: List[str]) -> Iterat
         # Below it: the directory itself may have files of the user's.
         yield os.path.join(os.path.expanduser(os.path.expandvars(directory)), here)
     for parent in _FOR_ALL:
-        yield os.path.join(parent, own)
+        yield os.path.join(parent, here if parent in mounts else own)
     home = environ.get("HOME", "")
     if home.startswith("/") and home != "/":
         yield os.path.join(home, ".cache", "tunnelkit", here)

@@ -185,6 +185,12 @@ def test_kubectls_exit_code_is_not_the_far_one(
         ("error: unable to upgrade connection: Forbidden (user=me)", 403, "Forbidden"),
         ("getting credentials: exec plugin cannot support interactive mode", 401, "interactive"),
         ("dial tcp 127.0.0.1:1: connect: connection refused", 0, "connection refused"),
+        (
+            'The Job "tk-x-1" is invalid: \n* spec.cpu: Invalid\n* spec.restartPolicy: Required',
+            422,
+            "spec.cpu: Invalid * spec.restartPolicy: Required",
+        ),
+        ("The request is invalid: the server rejected it", 422, "the server rejected it"),
         ("", 0, "it said nothing"),
     ],
 )

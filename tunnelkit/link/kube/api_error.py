@@ -27,6 +27,7 @@ _REASONS = {
 _FROM_SERVER = re.compile(
     r"(?:Error from server|error) \((\w+)\)(?:: (?:error when [^:]*: )?(.*))?"
 )
+_INVALID = re.compile(r"^The (?:\S+ \"[^\"]*\"|request) is invalid", re.MULTILINE)
 _UPGRADE = re.compile(r"unable to upgrade connection: (Forbidden|Unauthorized)?(.*)")
 
 
@@ -45,6 +46,8 @@ def kubectl_said(stderr: str) -> tuple[int, str]:
     """Return the HTTP status that kubectl's complaint stands for (0: none), and its words."""
     lines = [line for line in stderr.splitlines() if line.strip()]
     text = printable(lines[-1]) if lines else "it said nothing"
+    if (found := _INVALID.search(stderr)) is not None:
+        return 422, printable(" ".join(stderr[found.start() :].split()))
     for line in reversed(lines[-20:]):
         if (found := _FROM_SERVER.search(line)) is not None:
             return _REASONS.get(found[1], 500), printable(found[2] or line)

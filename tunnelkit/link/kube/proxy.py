@@ -28,6 +28,10 @@ _ANSWER_S = 10.0
 _END_S = 3.0
 
 
+class _TooOld(ConnectionFailed):
+    """Error: this kubectl does not know --append-server-path."""
+
+
 class KubectlProxy:
     """The proxy of one link. Call `open`, then `request`; `wait` returns when it is lost."""
 
@@ -37,6 +41,8 @@ class KubectlProxy:
         self._pid_file = directory / "proxy.pid"
         self._child: asyncio.subprocess.Process | None = None
         self._output = Lines(keep=20)
+        #: False for a kubectl that is too old for it: see `KubeTarget.proxy_argv`
+        self._appends = True
         self._reading: list[asyncio.Task[None]] = []
         self._watch: asyncio.Task[str] | None = None
         #: The version of the API server, as its `gitVersion`.
@@ -57,7 +63,11 @@ class KubectlProxy:
                 pass  # a new one reads the login again
         await self.close()
         await self._end_left_behind()
-        await self._start()
+        try:
+            await self._start()
+        except _TooOld:
+            self._appends = False
+            await self._start()
         try:
             await self._greet()
         except BaseException:
@@ -116,9 +126,8 @@ class KubectlProxy:
         out, child_out = socket_pair()
         err, child_err = socket_pair()
         try:
-            child = await spawn(
-                self._target.proxy_argv(str(self.socket)), stdout=child_out, stderr=child_err
-            )
+            argv = self._target.proxy_argv(str(self.socket), appends=self._appends)
+            child = await spawn(argv, stdout=child_out, stderr=child_err)
         except BaseException:
             out.close()
             err.close()
@@ -136,6 +145,8 @@ class KubectlProxy:
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if not serves.done():
+                if ended.done():  # its last words may still be on their way
+                    await asyncio.wait(self._reading, timeout=1.0)
                 raise self._no_start(ended.done())
         except BaseException:
             await self.close()
@@ -147,6 +158,8 @@ class KubectlProxy:
 
     def _no_start(self, has_ended: bool) -> ConnectionFailed:
         why = printable(self._output.text()) if has_ended else "it did not start in time"
+        if has_ended and self._appends and "unknown flag: --append-server-path" in why:
+            return _TooOld(f"{self._target.kubectl} is older than 1.23")
         if "does not exist" in why or "no context exists" in why:
             return ConnectionFailed(
                 f"there is no context {self._target.context} in your kubeconfig",

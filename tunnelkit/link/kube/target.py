@@ -86,8 +86,11 @@ class KubeTarget:
         container = [] if self.container is None else [f"--container={self.container}"]
         return self.argv("exec", "--stdin", *container)
 
-    def proxy_argv(self, socket_path: str) -> list[str]:
-        """Return the argv of `kubectl proxy`, which passes on no more than tk needs."""
+    def proxy_argv(self, socket_path: str, *, appends: bool = True) -> list[str]:
+        """Return the argv of `kubectl proxy`, which passes on no more than tk needs.
+
+        appends: to the path of the server's URL, which a gateway such as Rancher needs. kubectl
+            has that since 1.23."""
         paths = ",".join(
             (
                 "^/version$",
@@ -99,6 +102,8 @@ class KubeTarget:
         )
         # By default it refuses exec, which is what this one is for.
         rules = [f"--accept-paths={paths}", "--reject-paths=^$", "--accept-hosts=^localhost$"]
+        if appends:
+            rules.append("--append-server-path")
         return self.argv("proxy", f"--unix-socket={socket_path}", *rules)
 
 

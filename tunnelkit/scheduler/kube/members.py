@@ -65,12 +65,14 @@ class PodGroup:
     """One kind of owner.
 
     names: as the user may write it. label: has the owner's name, "" if only its pods name it.
-    owner: the kind in `ownerReferences`, for those without a label. order: by rank."""
+    owner: the kind in `ownerReferences`, for those without a label. order: by rank. helpers: its
+    JobSet's jobs that only prepare something."""
 
     names: tuple[str, ...]
     label: str
     owner: str
     order: Callable[[Pod], tuple[int, ...]]
+    helpers: tuple[str, ...] = ()
 
 
 def _by_role(pod: Pod) -> tuple[int, ...]:
@@ -108,6 +110,7 @@ GROUPS = (
         f"{_JOBSET}jobset-name",
         "",
         lambda pod: (_number(pod, f"{_BATCH}job-completion-index"),),
+        helpers=("dataset-initializer", "model-initializer"),
     ),
     PodGroup(("pytorchjob", "mpijob"), f"{_KUBEFLOW}job-name", "", _by_role),
     PodGroup(
@@ -165,8 +168,10 @@ class Choice:
     def _has(self, pod: Pod) -> bool:
         if self.pod:
             return name_of(pod) == self.pod
-        if self.group is None or self.group.label:
+        if self.group is None:
             return True
+        if self.group.label:
+            return label(pod, f"{_JOBSET}replicatedjob-name") not in self.group.helpers
         owner = owner_of(pod)
         if self.group.owner == "ReplicaSet":
             mark = label(pod, "pod-template-hash")

@@ -218,7 +218,8 @@ def _unscheduled(pod: Pod, phase: str) -> PodState:
         return PodState(JobState.PENDING, reason, why, PendingCause.QUOTA, code="pod-gated")
     if reason == "Unschedulable":
         fits_nowhere = bool(_TAINT_OR_LABEL.search(said)) and not _LACKS.search(said)
-        cause = PendingCause.FIX if fits_nowhere else PendingCause.WAIT
+        # Not FIX: an autoscaler may add a node, and taints and cordons come and go.
+        cause = PendingCause.HELD if fits_nowhere else PendingCause.WAIT
         why = f"no node for it: {arithmetic(said)}"
         code = "pod-fits-nowhere" if fits_nowhere else "pod-no-room"
         return PodState(JobState.PENDING, reason, why, cause, code=code)

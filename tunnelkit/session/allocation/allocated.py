@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ from tunnelkit.session.runtime.event_log import Record
 
 if TYPE_CHECKING:
     from tunnelkit.session.agent.pod_agent import PodFacts
+
+_LEAVES_AT_ONCE = 8
 
 
 class Allocated:
@@ -147,17 +150,22 @@ class AllocatedJob(Allocated):
         setup = self._setup
         if setup.backend.leave is None:
             return
-        for node in self.nodes:
-            address = AgentAddress(
-                setup.link,
-                self._job.scheduler,
-                setup.settings,
-                None,
-                setup.name,
-                self.step_id,
-                node,
-            )
-            await setup.backend.leave(address)
+        leave, at_once = setup.backend.leave, asyncio.Semaphore(_LEAVES_AT_ONCE)
+
+        async def left(node: str) -> None:
+            scheduler, name = self._job.scheduler, setup.name
+            async with at_once:
+                await leave(
+                    AgentAddress(
+                        setup.link, scheduler, setup.settings, None, name, self.step_id, node
+                    )
+                )
+
+        # One that is gone must not keep the others from being left.
+        done = await asyncio.gather(*map(left, self.nodes), return_exceptions=True)
+        for one in done:
+            if isinstance(one, BaseException):
+                raise one
 
     async def has_agent(self) -> bool:
         """True if there is an agent in the job. Raises ConnectionFailed, AllocationError."""

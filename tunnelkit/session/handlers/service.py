@@ -20,6 +20,7 @@ from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.rpc import Handler
 from tunnelkit.mux.tasks import start
+from tunnelkit.session.connection.login_variables import login_variables
 from tunnelkit.session.doctor.remote_access import handlers as doctor_handlers
 from tunnelkit.session.files import mirror_json
 from tunnelkit.session.files.mirror_set import MirrorSet
@@ -193,7 +194,8 @@ class ControlHandlers:
         """Reconnect with the help of the user who follows."""
         self._session.states.check()
         # What ssh inherits; without it an agent of this user's next login would never be found.
-        for name in calls.LOGIN_VARIABLES:
+        cluster = self._session.launch.settings.cluster
+        for name in login_variables(is_kubernetes=cluster.is_kubernetes):
             value = request.env.get(name, "")
             if value and "\0" not in value:
                 os.environ[name] = value

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 SYNC_TIMEOUT_S = 120.0
 READY_TIMEOUT_S = 60.0
 DOCTOR_TIMEOUT_S = 10.0
-#: Name an agent, a Kerberos ticket, a display to ask on. They may be of a later login.
-LOGIN_VARIABLES = ("SSH_AUTH_SOCK", "KRB5CCNAME", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY")
 
 # -- the session ----------------------------------------------------------------
 
@@ -45,7 +43,7 @@ class Settled(Request["SessionStatus"]):
 
 
 class Auth(Request["SessionStatus"]):
-    """Reconnect now, with questions to the user who follows. env: the user's LOGIN_VARIABLES."""
+    """Reconnect now, with questions to the user who follows. env: the user's `login_variables`."""
 
     NAME = "auth"
     env: dict[str, str] = {}  # noqa: RUF012  # a message is never changed

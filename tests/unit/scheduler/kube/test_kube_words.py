@@ -34,7 +34,7 @@ WAITS, ENDED, RUNS = JobState.PENDING, JobState.ENDED, JobState.RUNNING
     [
         ("gpu-ok", RUNS, "wait", ""),
         ("gpu-8", WAITS, "wait", "0/1 nodes are available: 1 Insufficient nvidia.com/gpu"),
-        ("selector", WAITS, "fix", "1 node(s) didn't match Pod's node affinity/selector"),
+        ("selector", WAITS, "held", "1 node(s) didn't match Pod's node affinity/selector"),
         ("gated", WAITS, "quota", "Kueue has not admitted it"),
         ("no-image", WAITS, "fix", "docker.io/tk/nothere:1 can't be pulled (ErrImageNeverPull)"),
         ("pull-fails", WAITS, "held", "can't be pulled (ErrImagePull): failed to pull"),
@@ -226,6 +226,19 @@ def test_members_come_in_the_order_of_their_ranks() -> None:
         _pod("j-master-0", **{role: "master", index: "0"}),
     ]
     assert _members("pytorchjob/j", torch) == ["j-master-0", "j-worker-0", "j-worker-1"]
+
+
+def test_a_trainjobs_initializers_are_no_nodes() -> None:
+    """They end before the trainers begin, and the session with them."""
+    name = "jobset.sigs.k8s.io__replicatedjob_name"
+    pods = [
+        _pod("t-dataset-initializer-0-0-x", **{name: "dataset-initializer"}),
+        _pod("t-model-initializer-0-0-x", **{name: "model-initializer"}),
+        _pod("t-node-0-0-x", **{name: "node"}),
+    ]
+    assert _members("trainjob/t", pods) == ["t-node-0-0-x"]
+    assert _members("trainjob/t", pods[:2]) == []
+    assert len(_members("jobset/t", pods)) == 3
 
 
 def test_pods_that_go_away_come_last_and_odd_names_not_at_all() -> None:

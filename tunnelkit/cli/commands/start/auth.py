@@ -31,9 +31,11 @@ async def _auth(paths: SessionPaths) -> SessionStatus:
     import os
 
     from tunnelkit.cli.views.startup import Follower
-    from tunnelkit.session.runtime.control_calls import LOGIN_VARIABLES, Auth
+    from tunnelkit.session.connection.login_variables import login_variables
+    from tunnelkit.session.runtime.control_calls import Auth
 
-    env = {name: os.environ[name] for name in LOGIN_VARIABLES if name in os.environ}
+    names = login_variables(is_kubernetes=True)  # the session takes those of its kind
+    env = {name: os.environ[name] for name in names if name in os.environ}
     follower = Follower(paths, may_cancel=False, call=Auth(env=env))
     with follower.minding_interrupts():
         return await follower.follow()
