@@ -159,7 +159,9 @@ class KubectlProxy:
     def _no_start(self, has_ended: bool) -> ConnectionFailed:
         why = printable(self._output.text()) if has_ended else "it did not start in time"
         if has_ended and self._appends and "unknown flag: --append-server-path" in why:
-            return _TooOld(f"{self._target.kubectl} is older than 1.23")
+            return _TooOld(
+                f"{self._target.kubectl} is older than 1.23", hint="install a newer kubectl"
+            )
         if "does not exist" in why or "no context exists" in why:
             return ConnectionFailed(
                 f"there is no context {self._target.context} in your kubeconfig",
