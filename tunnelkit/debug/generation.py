@@ -323,16 +323,18 @@ class Generation:
         """End a debuggee that has ended its debug session and hangs, once an editor wants the next.
 
         It may also be at work: pydevd ends the session before the program's atexit functions
-        run, and before Python waits for the program's child processes."""
+        run, and before Python waits for the program's child processes. Ranks that the launcher
+        starts again meanwhile are no end."""
+        next_wanted = self._next_wanted
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_RANKS_GRACE_S if self.ranked else EXIT_GRACE_S):
                 await self._wait_ended()
-        if self.ended:
+        if self.ended or next_wanted is not self._next_wanted:
             return
         self._host.wake()
-        if not self._next_wanted.is_set():
+        if not next_wanted.is_set():
             self._host.still_ends(self)
-        wanted = asyncio.ensure_future(self._next_wanted.wait())
+        wanted = asyncio.ensure_future(next_wanted.wait())
         ended = asyncio.ensure_future(self._wait_ended())
         try:
             await first_of(wanted, ended)
@@ -351,12 +353,16 @@ class Generation:
         if who.rank is None and self.targets:
             return self.primary or self.targets[0]
         known = None if who.rank is None else self.rank(who.rank)
+        if known is not None and known.armed and known.asked is None:
+            # It was killed, so it could not say goodbye, and the launcher has started it again.
+            known.terminated = True
         # Another process of a rank that lives: a child whose parents are gone.
         return known if known is not None and not known.over else None
 
     def _add(self, who: TargetIdentity) -> DebugTarget:
         target = DebugTarget(AdapterOnDemand(self._make), self, who)
         self.targets.append(target)
+        self._next_wanted = asyncio.Event()  # whoever waited for the run's end, it goes on
         self._prepare_primary()
         if self.ranked and self._timer is None:
             loop = asyncio.get_running_loop()

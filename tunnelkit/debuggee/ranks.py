@@ -60,7 +60,7 @@ _WORDS: List[Tuple[str, Tuple[str, ...], Tuple[str, ...]]] = [
     ("OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_LOCAL_RANK",), ("OMPI_COMM_WORLD_SIZE",)),
     ("HOROVOD_RANK", ("HOROVOD_LOCAL_RANK",), ("HOROVOD_SIZE",)),
     # Hydra (MPICH, Intel MPI) and MVAPICH; Slurm's own PMI adds its words, too.
-    ("PMI_RANK", ("MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK"), ("PMI_SIZE",)),
+    ("PMI_RANK", ("MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"), ("PMI_SIZE",)),
     ("PMIX_RANK", ("PMIX_LOCAL_RANK", "SLURM_LOCALID"), ("PMIX_SIZE", "SLURM_NTASKS")),
 ]
 

@@ -124,6 +124,52 @@ async def test_a_rank_that_the_launcher_starts_anew_is_a_new_target() -> None:
     await one.close()
 
 
+async def test_a_rank_that_was_killed_and_started_anew_is_a_new_target() -> None:
+    """It can't say goodbye: torchrun ends the others by a signal when one has failed."""
+    one = generation()
+    other, old = (one.target_for(who(rank, 10 + rank)) for rank in range(2))
+    channel = Agent().mux.open({})
+    carrying = asyncio.create_task(old.carry_debuggee(channel))
+    await asyncio.sleep(0)
+    assert one.target_for(who(1, 55, 1)) is old, "a child, while it lives"
+    channel.received_eof()
+    await carrying
+    assert not old.over
+    new = one.target_for(who(1, 20))
+    assert new is not old and one.rank(1) is new and old.over
+    assert one.target_for(who(0, 56, 1)) is other, "one that has not come yet"
+    await one.close()
+
+
+@pytest.mark.parametrize("is_wanted", [False, True])
+async def test_ranks_that_are_started_anew_while_the_run_seems_over_are_left_alone(
+    monkeypatch: pytest.MonkeyPatch, is_wanted: bool
+) -> None:
+    monkeypatch.setattr("tunnelkit.debug.generation._RANKS_GRACE_S", 0.05)
+    one = generation()
+    said: list[str] = []
+    monkeypatch.setattr(one._host, "still_ends", lambda run: said.append("still ends"))
+
+    async def restart(why: str, number: int) -> None:
+        said.append(why)
+
+    monkeypatch.setattr(one._host, "restart", restart)
+    one.target_for(who(0, 10)).terminated = True
+    ending = asyncio.create_task(one._end_later())
+    await asyncio.sleep(0)
+    if is_wanted:
+        one.next_is_wanted()
+    one.target_for(who(0, 20))
+    await asyncio.wait_for(ending, 5)
+    assert said == []
+    # Its own end is one.
+    one.targets[-1].terminated = True
+    one.next_is_wanted()
+    await asyncio.wait_for(one._end_later(), 5)
+    assert said == ["hung at exit"]
+    await one.close()
+
+
 async def test_with_only_some_ranks_f5_is_on_the_lowest_of_those() -> None:
     one = generation(only=[2, 3])
     one.target_for(who(3, 13)).armed = True

@@ -42,6 +42,7 @@ def tk(step: str | None = None) -> dict[str, str]:
             Rank(2, 0, 4),
         ),
         ({"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1"}, Rank(1, 1, 2)),
+        ({"PMI_RANK": "5", "PMI_SIZE": "8", "SLURM_LOCALID": "1"}, Rank(5, 1, 8)),
         ({"PMIX_RANK": "1", "SLURM_LOCALID": "0", "SLURM_NTASKS": "2"}, Rank(1, 0, 2)),
         ({"HOROVOD_RANK": "1", "HOROVOD_LOCAL_RANK": "0", "HOROVOD_SIZE": "2"}, Rank(1, 0, 2)),
         (SRUN, Rank(3, 1, 4)),

@@ -112,7 +112,7 @@ class Console:
     def all_stopped(self) -> bool:
         """True once all ranks of the run are there, and stopped."""
         stopped = len(self._there.in_state("stopped"))
-        return stopped == len(self._there.by_rank) >= max(1, self._there.world_size)
+        return stopped == len(self._there.by_rank) >= max(1, self._there.all_of_them)
 
     @property
     def has_living(self) -> bool:

@@ -56,6 +56,9 @@ _BINARY = re.compile(r"[-+*@]\s")
 _NUMBER = re.compile(r"[0-9]{1,7}")
 _LINES = re.compile(r"([0-9]{1,7})(?:\s*,\s*([0-9]{1,7}))?")
 _PLACE = re.compile(r"(?:(?P<file>\S[^,\n]*):)?(?P<line>[0-9]{1,7})\s*(?:,\s*(?P<condition>.+))?")
+#: What only a place can be, whatever it begins with: `/a/b.py:9`, `./b.py:9`, `in/b.py:9`.
+_FILE_PLACE = re.compile(r"\S[^,\n]*\.py:[0-9]{1,7}\s*(?:,|$)")
+_PLACING = ("b", "break", "tbreak", "cl", "clear")
 _NUMBERS = re.compile(r"[0-9]{1,7}(?:\s+[0-9]{1,7})*")
 _NAME = re.compile(r"[-_a-zA-Z0-9]+")
 #: DAP's filters of debugpy, as `catch` has them.
@@ -153,6 +156,8 @@ def parse_line(text: str, *, outer: bool) -> Command:
     line = _Line(text, found[1], text[at:], at, outer)
     if not line.rest:
         command = _alone(line)
+    elif line.word in _PLACING and _FILE_PLACE.match(line.rest):
+        command = _with_rest(line)  # `b /x.py:9` is no Python
     elif (_ASSIGNMENT if line.word in _SELECTING else _OPERATOR).match(line.rest):
         command = None
     else:

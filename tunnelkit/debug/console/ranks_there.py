@@ -57,6 +57,11 @@ class RanksThere:
         """The ranks that have not ended, ascending."""
         return tuple(sorted(one.rank for one in self.by_rank.values() if one.state != "ended"))
 
+    @property
+    def all_of_them(self) -> int:
+        """How many ranks dial in: all of the run, or those of --rank."""
+        return self.expected or self.world_size
+
     def in_state(self, state: State) -> list[int]:
         """The ranks in a state, ascending."""
         return sorted(one.rank for one in self.by_rank.values() if one.state == state)

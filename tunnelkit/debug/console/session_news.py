@@ -182,7 +182,7 @@ class SessionNews:
     def _about_waiting(self) -> list[str]:
         """A sentence for the first waiting ranks, and again when all of them have come."""
         waiting = len(self._there.in_state("waiting"))
-        all_there = waiting == self._there.world_size
+        all_there = waiting == self._there.all_of_them
         if waiting <= self._waiting_named or (self._waiting_named and not all_there):
             return []
         self._waiting_named = waiting

@@ -60,6 +60,9 @@ COMMANDS: list[tuple[str, Command]] = [
     ("b", ListBreakpoints()),
     ("b 12", Break("", 12)),
     ("b src/train.py:88", Break("src/train.py", 88)),
+    ("b /home/me/train.py:9", Break("/home/me/train.py", 9)),
+    ("b ../lib/x.py:9, i == 3", Break("../lib/x.py", 9, "i == 3")),
+    ("b in/foo.py:3", Break("in/foo.py", 3)),
     ("tbreak train.py:88, rank == 3 and x[1:2]", Break(
         "train.py", 88, "rank == 3 and x[1:2]", temporary=True
     )),
