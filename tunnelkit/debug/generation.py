@@ -362,7 +362,7 @@ class Generation:
     def _add(self, who: TargetIdentity) -> DebugTarget:
         target = DebugTarget(AdapterOnDemand(self._make), self, who)
         self.targets.append(target)
-        self._next_wanted = asyncio.Event()  # whoever waited for the run's end, it goes on
+        self._next_wanted = asyncio.Event()  # the run goes on: nobody waits for its end any more
         self._prepare_primary()
         if self.ranked and self._timer is None:
             loop = asyncio.get_running_loop()

@@ -31,6 +31,8 @@ class SlurmJob:
         #: The number of the job's array, or "".
         self.group = group if group.isdigit() else ""
         self.array = f"{group}_{task}" if group.isdigit() and task.isdigit() else None
+        # The last element has the array's number for its own: of that, Slurm takes all elements.
+        self._named = self.array or self.job_id
         self.cluster = os.fsdecode(environ.get(b"SLURM_CLUSTER_NAME", b""))[:100]
         self.name = os.fsdecode(environ.get(b"SLURM_JOB_NAME", b""))[:100]
         self.node = node_name(environ)
@@ -50,7 +52,7 @@ class SlurmJob:
 
     def record(self) -> Optional[JobRecord]:
         """Ask Slurm; None if it does not answer."""
-        out = self._run(["squeue", "-h", "-j", self.job_id, "-o", "%e %k"])
+        out = self._run(["squeue", "-h", "-j", self._named, "-o", "%e %k"])
         end, _, comment = (out or "").strip("\n").partition(" ")
         if not end.isdigit():
             return None
@@ -58,7 +60,7 @@ class SlurmJob:
 
     def set_comment(self, text: str) -> bool:
         """Set the job's comment, which `squeue` shows; False if Slurm does not take it."""
-        argv = ["scontrol", "update", f"jobid={self.job_id}", f"comment={text}"]
+        argv = ["scontrol", "update", f"jobid={self._named}", f"comment={text}"]
         return self._run(argv) is not None
 
     def _run(self, argv: List[str]) -> Optional[str]:

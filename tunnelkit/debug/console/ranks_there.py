@@ -59,7 +59,7 @@ class RanksThere:
 
     @property
     def all_of_them(self) -> int:
-        """How many ranks dial in: all of the run, or those of --rank."""
+        """The number of ranks that dial in: all of the run, or those of --rank."""
         return self.expected or self.world_size
 
     def in_state(self, state: State) -> list[int]:

@@ -25,8 +25,13 @@ _IMPOSSIBLE = re.compile(
 
 
 def over_partition(now: Situation) -> Verdict | None:
-    """The job asks for more time or nodes than its partitions allow."""
+    """The job asks for more time or nodes than its partitions allow.
+
+    Not where Slurm counts on nodes for it: it has checked these limits before, and a QOS may
+    override them."""
     job = now.job
+    if now.reason in ("Resources", "Priority"):
+        return None
     found = []
     for one in now.partitions:
         limit_s, most_s = job.time_limit_s, one.time_most_s

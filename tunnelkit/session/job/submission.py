@@ -57,7 +57,7 @@ mv -f "$d/code.new" "$d/code"
 [ -e "$d/stop" ] && [ "$code" = 0 ] || exit 0
 id=$(tail -n 1 "$d/out")
 id=${id%%;*}
-case $id in *[!0-9A-Za-z._-]*) ;; [0-9]*) eval "$cancel \"\$id\"" >/dev/null 2>&1 ;; esac
+case $id in *[!][0-9A-Za-z._-]*) ;; [0-9]*) eval "$cancel \"\$id\"" >/dev/null 2>&1 ;; esac
 """
 # $1 directory, $2 seconds to wait. Prints the state, and the answer if there is one. `gone`: the
 # process that would write it no longer exists. From another login host that is not known.

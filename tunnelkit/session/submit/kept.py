@@ -179,9 +179,9 @@ async def change(login: Login, job: str | None, for_s: float | None) -> KeptJob:
     path = f"{places.kept}/{one['job']}.wish"
     done = await login.run(Command(("sh", "-c", _WISH, "sh", path), json.dumps(wish).encode()))
     if done.exit_code == 0 and one["comment"] is None:
-        await login.run(Command(tuple(login.scripts.wake(one["job"]))))
+        await login.run(Command(tuple(login.scripts.wake(_addressed(one)))))
     elif for_s is None:
-        await login.run(Command(tuple(login.scripts.release(one["job"]))))
+        await login.run(Command(tuple(login.scripts.release(_addressed(one)))))
     return await _answered(login, one, number, for_s)
 
 
@@ -201,7 +201,7 @@ async def _answered(login: Login, one: KeptJob, number: str, for_s: float | None
         if time.monotonic() > ends:
             raise TimeoutExpired(
                 f"job {one['job']} did not answer within {_ANSWER_S:.0f} s",
-                hint=f"on the login host this ends it at once: {_cancel(login, one['job'])}",
+                hint=f"on the login host this ends it at once: {_cancel(login, _addressed(one))}",
             )
         await asyncio.sleep(_LOOK_S)
 
@@ -211,9 +211,15 @@ def _cancel(login: Login, job: str) -> str:
     return shlex.join(login.scheduler.cancel(f"{number}[{index}]" if mark else number).argv)
 
 
+def _addressed(one: KeptJob) -> str:
+    """Return the id for commands. By the number of an array's last element, Slurm takes all."""
+    array = one["array"] or ""
+    return array if re.fullmatch(r"[0-9]+_[0-9]+", array) else one["job"]
+
+
 def is_named(one: KeptJob, job: str) -> bool:
     """Return True for a job by its number, an element's name, or PBS's id with the server."""
-    names = (one["job"], one["array"])
+    names = (one["job"], one["array"], (one["array"] or "").partition(".")[0])
     return job in names or (one["array"] is None and job.partition(".")[0] == one["job"])
 
 

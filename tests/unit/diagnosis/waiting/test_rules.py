@@ -70,6 +70,13 @@ def test_never_longer_than_the_partition_allows() -> None:
     assert found.next_steps[0].command == "tk why 50 --start-sooner 30"
 
 
+@pytest.mark.parametrize("reason", ["Resources", "Priority"])
+def test_what_slurm_counts_on_nodes_for_is_within_its_limits(reason: str) -> None:
+    """A QOS may override the partition's; Slurm has checked both before it says so."""
+    around = cluster(node("n1", used=4), time_most_min=30)
+    assert _verdict(job(reason), around).code != "never"
+
+
 def test_without_a_limit_of_its_own_it_has_the_partitions() -> None:
     around = cluster(node("n1", idle=0), time_most_min=30)
     assert _verdict(job(limit_min=None), around).code == "busy"

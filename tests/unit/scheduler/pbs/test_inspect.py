@@ -370,3 +370,14 @@ def test_the_log_of_a_job_that_the_server_has_forgotten(programs: Path) -> None:
     tks.parent.mkdir(parents=True)
     tks.write_text("tk\n")
     assert paths()[0] == str(tks)
+
+
+def test_a_property_is_matched_as_pbs_matches_it() -> None:
+    """A node says `True` and has an `arch`; scripts say `bigmem=true` and `arch=linux`."""
+    has = {"ncpus": 8, "bigmem": "True", "arch": "linux"}
+    nodes = {"nodes": {"n1": {"state": "free", "resources_available": has}}}
+    views = node_views(json.dumps(nodes), "workq")
+    _, need, _ = need_of(chunks_of("1:ncpus=4:bigmem=y:arch=linux"), "")
+    assert views is not None and need.features == "bigmem=True&arch=linux"
+    assert {"bigmem=True", "arch=linux"} <= {*views[0].features}
+    assert need_of(chunks_of("1:scratch=F"), "")[1].features == "scratch=False"

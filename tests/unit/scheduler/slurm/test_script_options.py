@@ -91,6 +91,7 @@ def test_what_is_no_here_document_hides_nothing(text: str) -> None:
         ("--cpus-per-task=2 -n 4 -N 2 --mem-per-cpu=1G", 4, 4 * GB, 0),
         ("--cpus-per-t 2 --ntasks-per-node=3 -N2", 6, None, 0),
         ("--gres=gpu:a100:2,lustre --mem=0", 1, None, 2),
+        ("--gres=gpu:2080ti:2", 1, None, 2),
         ("-G 8 -N 4 --mem-per-gpu=16G", 1, 32 * GB, 2),
         ("--gpus-per-node=v100:4", 1, None, 4),
         ("--gpus-per-task=1 --ntasks-per-node=4", 4, None, 4),

@@ -13,7 +13,7 @@ from tunnelkit.diagnosis.evidence.job import GpuNeed, JobView, Shape
 from tunnelkit.model import JobState
 from tunnelkit.scheduler.sections import Section
 from tunnelkit.scheduler.slurm.inspect.inspector import SCRIPT
-from tunnelkit.scheduler.slurm.inspect.job import fields, job_view
+from tunnelkit.scheduler.slurm.inspect.job import fields, gpus_of, job_view
 from tunnelkit.scheduler.slurm.inspect.nodes import (
     gpus_of_node,
     parse_nodes,
@@ -317,3 +317,18 @@ def test_any_answer_gives_a_view(texts: dict[str, str]) -> None:
     sections = {name: Section(text, 0) for name, text in texts.items()}
     found = cluster_view(sections, JobView("1", JobState.PENDING, "PENDING"))
     assert isinstance(found, ClusterView)
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus"),
+    [
+        ("gres/gpu:2080ti:1", (GpuNeed(1, "2080ti"),)),
+        ("gres:gpu:1g.10gb:2", (GpuNeed(2, "1g.10gb"),)),
+        ("gres/gpu:3090:4", (GpuNeed(4, "3090"),)),
+        ("gres/gpu:2080ti", (GpuNeed(1, "2080ti"),)),
+        ("gres/gpu:4", (GpuNeed(4),)),
+        ("gres/gpu", (GpuNeed(1),)),
+    ],
+)
+def test_types_of_gpus_that_begin_with_a_digit(text: str, gpus: tuple[GpuNeed, ...]) -> None:
+    assert gpus_of(text) == gpus

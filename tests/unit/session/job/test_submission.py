@@ -166,17 +166,21 @@ async def test_stopped_before_it_begins_it_never_does(login: Login) -> None:
     assert login.calls() == 0
 
 
-async def test_stopped_without_an_answer_it_cancels_its_own_job(login: Login) -> None:
-    login.program("sbatch", f"while [ ! -e {login.dir}/open ]; do sleep 0.05; done; echo '7;site'")
+@pytest.mark.parametrize(("said", "job"), [("7;site", "7"), ("14[].login", "14[].login")])
+async def test_stopped_without_an_answer_it_cancels_its_own_job(
+    login: Login, said: str, job: str
+) -> None:
+    """Also an array of PBS's."""
+    login.program("sbatch", f"while [ ! -e {login.dir}/open ]; do sleep 0.05; done; echo '{said}'")
     first = asyncio.create_task(login.submission().answer(unheard))
     while not login.calls():
         await asyncio.sleep(0.01)
     assert not await login.stop()
     (login.dir / "open").touch()
-    assert (await first).text == "7;site\n"
+    assert (await first).text == f"{said}\n"
     while not login.calls("scancel"):
         await asyncio.sleep(0.01)
-    assert (login.dir / "scancel.ids").read_text() == "7\n"
+    assert (login.dir / "scancel.ids").read_text() == f"{job}\n"
     assert await login.stop()
 
 

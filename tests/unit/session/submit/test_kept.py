@@ -22,7 +22,7 @@ from tunnelkit.scheduler.pbs.batch_scripts import PbsBatchScripts
 from tunnelkit.scheduler.pbs.torque import Torque
 from tunnelkit.scheduler.slurm.adapter import Slurm
 from tunnelkit.scheduler.slurm.batch_scripts import SlurmBatchScripts
-from tunnelkit.session.submit.kept import _states, is_named, look
+from tunnelkit.session.submit.kept import _addressed, _states, is_named, look
 from tunnelkit.session.submit.login import Login, login_of
 
 JSON = st.recursive(
@@ -76,6 +76,8 @@ def test_pbs_ids_are_files_names() -> None:
     assert scripts.wake("8-3")[-1] == "8[3]" and scripts.release("7")[-3:] == ["-s", "TERM", "7"]
     ((job, state),) = _states('tk-kept 8-3.json {"array": "8[3].server"}')
     assert job == "8-3" and is_named(state, "8[3].server") and not is_named(state, "8")
+    assert is_named(state, "8[3]") and is_named(state, "8-3")
+    assert _addressed(state) == "8-3"
 
 
 #: What is asked of them here.
@@ -154,3 +156,13 @@ def test_files_go_once_the_keeper_must_have_ended(
     cluster.keep("12", time.time() - ago_s)
     assert cluster.look() == []
     assert bool(cluster.files()) is stays
+
+
+def test_by_the_number_of_an_arrays_last_element_slurm_would_take_all_of_them() -> None:
+    told = {"array": "100_3", "node": "n1", "until_s": time.time() + 600, "code": 1}
+    ((_, last),) = _states(f"tk-kept 100.json {json.dumps(told)}\n")
+    assert _addressed(last) == "100_3"
+    assert SlurmBatchScripts().release(_addressed(last))[-1] == "100_3"
+    assert any("tk up --attach-job 100_3" in line for line in lines(last))
+    ((_, odd),) = _states('tk-kept 100.json {"array": "100_3; reboot"}\n')
+    assert _addressed(odd) == "100"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -124,9 +125,10 @@ def lines(one: KeptJob) -> Iterator[str]:
     if _rate(one):
         by_then = _taken(one, one["until_s"])
         yield f"  cost     {_taken(one, time.time())} so far, {by_then} by then"
-    go = f"or let it go: tk keep {one['job']} --release"
+    job = shlex.quote(one["array"] or one["job"])
+    go = f"or let it go: tk keep {job} --release"
     enter = ", then F5" if one["standing"] else ""
-    yield f"  next     tk up --attach-job {one['job']}{enter}, {go}"
+    yield f"  next     tk up --attach-job {job}{enter}, {go}"
 
 
 def _programs(standing: list[StandingProgram]) -> Iterator[str]:

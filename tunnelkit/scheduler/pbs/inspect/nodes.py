@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 
 from tunnelkit.diagnosis.evidence.cluster import GpuCount, NodeView
-from tunnelkit.scheduler.pbs.inspect.request import count_of, size_bytes
+from tunnelkit.scheduler.pbs.inspect.request import count_of, folded, size_bytes
 
 #: PBS's state of a node -> Slurm's flag with the same meaning.
 _FLAGS = {
@@ -27,7 +27,7 @@ _FLAGS = {
     "sleep": "powered_down",
 }
 #: Resources that every node has, and that no job chooses a node by.
-_COMMON = {"ncpus", "ngpus", "mem", "vmem", "hpmem", "arch", "host", "vnode", "accelerator_memory"}
+_COMMON = {"ncpus", "ngpus", "mem", "vmem", "hpmem", "host", "vnode", "accelerator_memory"}
 
 #: A longer comment is cut.
 _LONGEST = 300
@@ -88,7 +88,7 @@ def _features(name: str, has: Mapping[str, str]) -> Iterator[str]:
     yield from (f"host={has.get('host', name)}", f"vnode={has.get('vnode', name)}")
     for key, value in has.items():
         if key not in _COMMON:
-            yield from (f"{key}={one.strip()}" for one in value.split(","))
+            yield from (f"{key}={folded(one.strip())}" for one in value.split(","))
 
 
 def _since_s(value: object) -> float | None:

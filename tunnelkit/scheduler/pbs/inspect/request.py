@@ -10,6 +10,7 @@ from tunnelkit.diagnosis.evidence.job import GpuNeed, NodeNeed
 
 _SIZE = re.compile(r"([0-9]{1,18})([kmgtp]?)([bw]?)", re.IGNORECASE)
 _POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
+_TRUE, _FALSE = {"t", "true", "y", "yes"}, {"f", "false", "n", "no"}
 _COUNT = re.compile(r"[0-9]{1,9}")
 #: Resources of a chunk that say nothing about which node can have it.
 _NO_PROPERTY = {"ncpus", "ngpus", "mem", "vmem", "mpiprocs", "ompthreads", "host", "vnode"}
@@ -112,10 +113,16 @@ def _need(chunk: Chunk) -> NodeNeed:
     )
 
 
+def folded(value: str) -> str:
+    """Return PBS's booleans in one spelling: a node says `True`, a user may write `true` or `y`."""
+    low = value.lower()
+    return "True" if low in _TRUE else "False" if low in _FALSE else value
+
+
 def _features(chunk: Chunk) -> str:
     """Return `gpu_model=a100&scratch=True`; a number may be an amount, and is left out."""
     return "&".join(
-        f"{name}={value}"
+        f"{name}={folded(value)}"
         for name, value in chunk.resources.items()
         if name not in _NO_PROPERTY and not re.fullmatch(r"[0-9.]+([kmgtp]?[bw])?", value)
     )
