@@ -25,22 +25,17 @@ _PIECE_BYTES = 32768
 _NORMAL = struct.pack("!H", 1000)
 
 
-async def serve_exec(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: Request, pod: Pod
-) -> None:
-    """Run the command and carry its streams. As with the real one, a cut stream ends the
-    process's stdin, and the process lives on."""
-    switch(writer, request)
-    # "Established": an empty message on stdout.
-    writer.write(frame(b"\1"))
-    argv, pipe = request.query.get("command", []), asyncio.subprocess.PIPE
-    takes_stdin = request.first("stdin") in ("true", "1")
-    env = pod.environment()
+async def _start(pod: Pod, argv: list[str], *, takes_stdin: bool) -> asyncio.subprocess.Process:
+    """Start a process in the pod. Raises OSError, IndexError."""
+    pipe, env = asyncio.subprocess.PIPE, pod.environment()
+    pod.starting += 1
     try:
+        if pod.is_killed:
+            raise ProcessLookupError(3, "container not running")
         program = shutil.which(argv[0], path=env["PATH"]) if "/" not in argv[0] else argv[0]
         if program is None:
             raise FileNotFoundError(2, "executable file not found in $PATH")
-        process = await asyncio.create_subprocess_exec(
+        return await asyncio.create_subprocess_exec(
             *argv,
             executable=program,
             stdin=pipe if takes_stdin else asyncio.subprocess.DEVNULL,
@@ -50,6 +45,21 @@ async def serve_exec(
             env=env,
             start_new_session=True,
         )
+    finally:
+        pod.starting -= 1
+
+
+async def serve_exec(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: Request, pod: Pod
+) -> None:
+    """Run the command and carry its streams. As with the real one, a cut stream ends the
+    process's stdin, and the process lives on."""
+    switch(writer, request)
+    # "Established": an empty message on stdout.
+    writer.write(frame(b"\1"))
+    argv = request.query.get("command", [])
+    try:
+        process = await _start(pod, argv, takes_stdin=request.first("stdin") in ("true", "1"))
     except (OSError, IndexError) as error:
         why = error.strerror if isinstance(error, OSError) else "no command"
         said = f'exec failed: unable to start container process: exec: "{argv[:1]}": {why}'

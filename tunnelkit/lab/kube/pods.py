@@ -39,6 +39,10 @@ class Pod:
         first = containers[0] if isinstance(containers, list) and containers else {}
         self.container: Json = first if isinstance(first, dict) else {}
         self.gone = asyncio.Event()
+        #: processes that an exec is starting: they do not carry the mark yet
+        self.starting = 0
+        #: True while nothing may be started in it
+        self.is_killed = False
         self._main: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[None] | None = None
         self._restarts = 0
@@ -110,11 +114,13 @@ class Pod:
                 env=self.environment(),
                 start_new_session=True,
             )
+        self.is_killed = False
         self._state({"running": {"startedAt": now()}}, "Running", is_ready=True)
         self._watch = asyncio.create_task(self._until_ended(self._main))
 
     async def _until_ended(self, main: asyncio.subprocess.Process) -> None:
         code = await main.wait()
+        self.is_killed = True
         await self.kill_all()
         status = 128 - code if code < 0 else code
         ended = {
@@ -158,6 +164,7 @@ class Pod:
 
     async def _kill_main(self) -> None:
         """Kill all processes, without the status that this would have."""
+        self.is_killed = True
         if self._watch is not None:
             self._watch.cancel()
         await self.kill_all()
@@ -180,7 +187,10 @@ class Pod:
 
     async def kill_all(self) -> None:
         """Kill every process that carries this pod's mark."""
-        while found := self.processes():
+        unseen = 0
+        while unseen < 3:  # in the middle of an execve a process shows no environment
+            found = self.processes()
+            unseen = 0 if found or self.starting else unseen + 1
             for pid in found:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
