@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 
 from tunnelkit.mirror.agent.fence import fence
 from tunnelkit.mirror.context import PassResult, SyncContext
@@ -285,7 +285,7 @@ class BulkPass:
                 failed |= await self._failures(foreign, size, result.error_text)
             replaced = _replaced(result.stdout, foreign - failed.keys())
         sent = await asyncio.to_thread(self._confirm, scan, work, failed, there)
-        await self._note_unread(work, sent.changing & plain, failed)
+        await self._note_there(work, sent.changing & plain, failed.keys())
         if replaced:
             sent.replaced, sent.replaced_dir = replaced, backup_dir
         return sent
@@ -300,16 +300,15 @@ class BulkPass:
         notes = {path: ground.attempt(path, rows[path], text) for path, text in digests.items()}
         await asyncio.to_thread(ground.manifest.put, notes)
 
-    async def _note_unread(
-        self, work: PassPlan, paths: Collection[str], failed: Collection[str]
-    ) -> None:
+    async def _note_there(self, work: PassPlan, paths: set[str], failed: Set[str]) -> None:
         """Record what is there now of paths that changed after they were hashed."""
         ground, digests = self._ground, self._other
         if self._rsync.sends_deltas and paths:  # rsync does not say what it has read
             sends = work.sends
             stats = {path: RemoteStat(sends[path].kind, sends[path].size, 0) for path in paths}
             digests = await edits.remote_digests(ground.remote, ground.remote_root, stats)
-        there = {path: text for path, text in digests.items() if path not in failed}
+        # A login host may answer about others.
+        there = {path: digests[path] for path in paths - failed if path in digests}
         notes = {path: ground.other_is_there(path, text) for path, text in there.items()}
         if notes:
             await asyncio.to_thread(ground.manifest.put, notes)
