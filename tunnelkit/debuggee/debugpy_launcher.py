@@ -194,7 +194,7 @@ def run(
         alone.clear()
         _watch_main_thread()
         _hide_start()
-        hidden(SiteDirectories.read_new)(sites)
+        sites.read_new()
         if before_code is not None:
             before_code()
         if keeps:

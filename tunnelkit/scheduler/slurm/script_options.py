@@ -21,6 +21,7 @@ from tunnelkit.scheduler.slurm.batch_scripts import (
     takes_next,
 )
 from tunnelkit.scheduler.slurm.duration import format_duration, parse_duration
+from tunnelkit.scheduler.slurm.gres import GPU_TYPE
 from tunnelkit.scheduler.slurm.submit import is_transient, slurm_words
 
 _LONG = {
@@ -41,10 +42,7 @@ _VARIABLES = {
 _SIZE = re.compile(r"([0-9]{1,15})([KMGTP]?)B?", re.IGNORECASE)
 _POWERS = {"K": 10, "": 20, "M": 20, "G": 30, "T": 40, "P": 50}
 _COUNT = re.compile(r"[0-9]{1,9}")
-#: A type may begin with a digit (2080ti), or be all digits before a count (3090).
-_GPU = re.compile(
-    r"(?:gres/)?gpu(?:[:=]([\w.-]*[A-Za-z][\w.-]*|[0-9]+(?=[:=])))?(?:[:=]([0-9]{1,6}))?"
-)
+_GPU = re.compile(rf"(?:gres/)?gpu(?:[:=]({GPU_TYPE}))?(?:[:=]([0-9]{{1,6}}))?")
 #: Slurm's own option for an image, and pyxis's.
 _IMAGES = frozenset({"container", "container-image", "container-name"})
 _INDEXES = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?")

@@ -152,7 +152,7 @@ class AllocatedJob(Allocated):
             return
         leave, at_once = setup.backend.leave, asyncio.Semaphore(_LEAVES_AT_ONCE)
 
-        async def left(node: str) -> None:
+        async def leave_one(node: str) -> None:
             scheduler, name = self._job.scheduler, setup.name
             async with at_once:
                 await leave(
@@ -162,7 +162,7 @@ class AllocatedJob(Allocated):
                 )
 
         # One that is gone must not keep the others from being left.
-        done = await asyncio.gather(*map(left, self.nodes), return_exceptions=True)
+        done = await asyncio.gather(*map(leave_one, self.nodes), return_exceptions=True)
         for one in done:
             if isinstance(one, BaseException):
                 raise one

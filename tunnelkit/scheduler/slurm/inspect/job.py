@@ -13,6 +13,7 @@ from tunnelkit.errors import SchedulerError
 from tunnelkit.model import JobState
 from tunnelkit.scheduler.nodelist import expand
 from tunnelkit.scheduler.slurm.duration import parse_duration
+from tunnelkit.scheduler.slurm.gres import GPU_TYPE
 from tunnelkit.scheduler.slurm.states import state_of
 
 _ABSENT = {"", "N/A", "n/a", "(null)", "None", "Unknown"}
@@ -41,10 +42,7 @@ _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)([KMGTP]?)")
 #: Slurm's time limits are whole minutes.
 _LEAST_LIMIT_S = 60
 _UNITS = {"K": 10, "": 20, "M": 20, "G": 30, "T": 40, "P": 50}
-#: A type may begin with a digit (2080ti, 1g.10gb), or be all digits before a count (3090).
-_GPU = re.compile(
-    r"(?:gres[:/])?gpu(?:[:/]([\w.-]*[A-Za-z][\w.-]*|[0-9]+(?=[:=])))?(?:[:=]([0-9]+))?$"
-)
+_GPU = re.compile(rf"(?:gres[:/])?gpu(?:[:/]({GPU_TYPE}))?(?:[:=]([0-9]+))?")
 
 
 def fields(text: str) -> dict[str, str]:
