@@ -365,7 +365,10 @@ class Session:
             self._connection.retry()
             if self.agents.client is not None:
                 self.agents.client.retry()
-            while self.states.state is not SessionState.READY and not self.states.is_final:
+            while not self.states.is_final:
+                is_ready = self.states.state is SessionState.READY
+                if is_ready and not self._connection.keeper.is_mending:
+                    break
                 if self.stuck is not None:
                     raise self.stuck
                 if self.agents.client is None and self._connection.keeper.is_up:

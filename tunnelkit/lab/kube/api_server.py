@@ -301,7 +301,9 @@ class ApiServer:
         return {}
 
     async def _login(self, given: Json) -> object:
+        """known: whether the token counts. token: the one that counts from now on."""
         self._knows_user = bool(given.get("known"))
+        self._token = str(given.get("token") or self._token)
         return {}
 
     async def _restrict(self, given: Json) -> object:

@@ -160,16 +160,17 @@ class ProxyLink(KubeLink):
 
     async def open(self) -> None:
         """See `base.Link.open`. The proxy of a killed predecessor is replaced."""
-        private_directory(self._directory, longest=self.proxy.socket, owner="tk")
+        private_directory(self._directory, longest=self.proxy.longest, owner="tk")
         async with self._opening:
             await self.proxy.open()
 
     async def is_alive(self) -> bool:
-        """See `base.Link.is_alive`."""
+        """See `base.Link.is_alive`. What runs does not end with the login."""
         if not self.proxy.is_up:
             return False
         try:
-            return (await self.request("GET", "/version")).status == 200
+            status = (await self.request("GET", "/version")).status
+            return status == 200 or (status == 401 and self.proxy.is_login_refused)
         except ConnectionFailed:
             return False
 

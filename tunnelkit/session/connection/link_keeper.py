@@ -47,7 +47,8 @@ class LinkKeeper:
     lost: called with the reason, and its error if there is one, at each loss (`is_up` is still True
     then) and each failed attempt.
     stuck: called with the error when only the user can bring the link back (`retry`), with None
-    when that is tried and when the link is back.
+    when that is tried and when the link is back. A login that has ended where what runs goes on
+    (see `Link.is_alive`) is no loss: only `stuck` is called.
     """
 
     link: Link
@@ -55,6 +56,8 @@ class LinkKeeper:
     stuck: Callable[[TunnelkitError | None], None]
     _up: asyncio.Event = field(default_factory=asyncio.Event)
     _retry: asyncio.Event = field(default_factory=asyncio.Event)
+    #: True while the link is not as it should be, up or not.
+    is_mending: bool = False
 
     async def open(self) -> None:
         """Connect for the first time. Raises as `Link.open`."""
@@ -82,23 +85,28 @@ class LinkKeeper:
             if not was_alive:
                 self.lost(why, None)
                 self._up.clear()
-            await self._reopen()
+            self.is_mending = True
+            was_stuck = await self._reopen()
+            self.is_mending = False
             self._up.set()
-            if not was_alive:
+            if was_stuck or not was_alive:
                 self.stuck(None)
 
-    async def _reopen(self) -> None:
-        attempt = 0
+    async def _reopen(self) -> bool:
+        """Open the link, however often that takes. Returns True if the user had to come."""
+        attempt, was_stuck = 0, False
         while True:
             self._retry.clear()
             try:
                 await self.link.open()
-                return
+                return was_stuck
             except TunnelkitError as error:
-                self.lost(error.one_line(), error)
+                is_login = isinstance(error, AuthenticationFailed)
+                if not (is_login and self.is_up and await self.link.is_alive()):
+                    self.lost(error.one_line(), error)
                 if isinstance(error, _FOR_A_PERSON):
                     await self._wait_for_person(error)
-                    attempt = 0
+                    attempt, was_stuck = 0, True
                     continue
                 delay_s = backoff_s(attempt, error)
             except Exception as error:

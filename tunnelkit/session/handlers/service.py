@@ -45,6 +45,7 @@ from tunnelkit.session.runtime.control_answers import (
     SyncAnswer,
 )
 from tunnelkit.session.runtime.control_server import ControlConnection, Header
+from tunnelkit.session.runtime.state import SessionState
 from tunnelkit.session.runtime.status import SessionStatus
 from tunnelkit.session.session import Session
 
@@ -272,7 +273,8 @@ class ControlHandlers:
             async with asyncio.timeout(timeout_s):
                 await self._wait_settled()
                 self._check_alive()
-                if self._session.stuck is not None:
+                is_ready = self._session.states.state is SessionState.READY
+                if self._session.stuck is not None and not is_ready:
                     # No user would answer while an editor waits for F5.
                     raise self._session.stuck
                 if request.sync and self._session.files.mirrors is not None:

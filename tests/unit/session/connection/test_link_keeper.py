@@ -178,3 +178,28 @@ async def test_a_question_waits_for_the_command_that_is_coming(
     monkeypatch.setattr("tunnelkit.session.connection.prompt_gate._COMES_WITHIN_S", 0.01)
     attendance.arrive(coming=True)
     assert await attendance.ask("code", False) is None, "nobody came"
+
+
+class LoginEnded(FakeLink):
+    """Its login has ended, and what runs over it goes on."""
+
+    async def is_alive(self) -> bool:
+        return True
+
+
+async def test_an_ended_login_where_all_goes_on_is_no_loss(stuck: asyncio.Queue[Any]) -> None:
+    link, losses = LoginEnded(), asyncio.Queue[Any]()
+    keeper = LinkKeeper(
+        cast(Link, link), lost=lambda *why: losses.put_nowait(why), stuck=stuck.put_nowait
+    )
+    await keeper.open()
+    link.up.clear()
+    link.failures = [AuthenticationFailed("your login has ended")]
+    keeping = asyncio.create_task(keeper.run())
+    async with asyncio.timeout(10):
+        assert "ended" in str(await stuck.get())
+        assert keeper.is_up and keeper.is_mending
+        keeper.retry()
+        assert [await stuck.get(), await stuck.get()] == [None, None]
+    await cancel_all(keeping)
+    assert losses.empty() and keeper.is_up and not keeper.is_mending

@@ -1,0 +1,92 @@
+"""The login of the user's kubectl ends while a session runs: what runs goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.kube_rig import KubeProject, running_stand_in
+from tests.support.tkrig import PROGRAM, line_of, made_project
+from tunnelkit.lab.kube.stand_in import StandIn
+
+STOP = line_of(PROGRAM, "total += step")
+
+
+@pytest.fixture
+def pods() -> Iterator[StandIn]:
+    with running_stand_in() as cluster:
+        cluster.make_pod("ml-dev-env")
+        yield cluster
+
+
+@pytest.fixture
+async def project(pods: StandIn) -> AsyncIterator[KubeProject]:
+    async with made_project(lambda base: KubeProject(pods, base)) as made:
+        yield made
+
+
+def log_in(pods: StandIn, token: str) -> None:
+    """Write a token where `oc login` writes it."""
+    config: dict[str, Any] = json.loads(pods.kubeconfig.read_text())
+    config["users"][0]["user"]["token"] = token
+    pods.kubeconfig.write_text(json.dumps(config))
+
+
+def proxies(project: KubeProject) -> set[int]:
+    return {one.pid for one in project.laptop_processes() if "proxy" in one.argv}
+
+
+def processes_of(pods: StandIn) -> Any:
+    """The processes in the pod; a stream that is opened again would be another one."""
+    return pods.ask("POST", "/standin/processes", {"pod": "ml-dev-env"})
+
+
+async def refused(project: KubeProject) -> dict[str, Any]:
+    """Wait until the session knows that its login has ended; its status."""
+    async with asyncio.timeout(60):
+        while not (now := await project.status())["attention"]:
+            await asyncio.sleep(0.1)
+    return now
+
+
+async def test_streams_go_on_until_the_user_has_logged_in_again(
+    pods: StandIn, project: KubeProject
+) -> None:
+    await project.up("ml-dev-env")
+    terminal = await project.loop("python", "2.py")
+    await project.ready()
+    editor, thread, frame = await project.f5_to_stop(STOP)
+    before, running = proxies(project), processes_of(pods)
+    assert len(before) == 1
+
+    # The token has ended: no request and no new stream with it.
+    pods.ask("POST", "/standin/login", {"known": True, "token": "second"})
+    now = await refused(project)
+    assert "does not know who you are" in now["attention"] and now["state"] == "ready"
+    assert await editor.evaluate("total + 1000", frame) == "1000"
+    not_yet = await project.tk("auth", code=5)
+    assert "`oc login`" in not_yet.err
+    assert proxies(project) == before
+    assert await editor.evaluate("total + 2000", frame) == "2000"
+    project.write("saved.txt", "while nobody is logged in\n")
+    await project.tk("sync", "--wait")
+    assert project.remote("saved.txt").read_text() == "while nobody is logged in\n"
+
+    log_in(pods, "second")
+    await project.tk("auth")
+    assert (await project.status())["attention"] is None
+    assert proxies(project) > before
+    assert processes_of(pods) == running
+
+    # A new stream has the new login.
+    pods.ask("POST", "/standin/cut", {})
+    assert await editor.evaluate("total + 3000", frame) == "3000"
+    await editor.request("setBreakpoints", source={"path": str(project.dir / "2.py")})
+    await editor.finish(thread)
+    await terminal.line(r"run 1 · ended: exit code 0")
+    await project.tk("down")
+    assert proxies(project) == set()
