@@ -229,3 +229,19 @@ async def test_tk_up_says_it_while_it_waits(queue: Queue) -> None:
     assert f"node1 by {other} (you)" in told
     await queue.sh(f"scancel {other}")
     assert await terminal.ended() == 0
+
+
+async def test_an_arrays_running_elements_keep_their_time(queue: Queue) -> None:
+    """What shortens or cancels the elements that wait leaves those alone that run."""
+    script = f"{SCRIPT} | sbatch --parsable -o /dev/null"
+    array = await queue.sh(f"{script} -w node1 --exclusive -t 60 --array=0-9")
+    queue.jobs.append(array)
+    await queue.until(f"{array}_0", "RUNNING")
+    done = await queue.project.tk("why", array, "--start-sooner", "20", "--yes")
+    assert "20 min" in done.out
+    rows = (await queue.sh(f"squeue -h -j {array} -o '%i %T %l'")).splitlines()
+    assert sorted(rows) == [f"{array}_0 RUNNING 1:00:00", f"{array}_[1-9] PENDING 20:00"]
+    # As `tk why` prints what cancels a job.
+    await queue.sh(f"scancel '{array}_[1-9]'")
+    left = await queue.sh(f"squeue -h -j {array} -o '%i %T'")
+    assert left == f"{array}_0 RUNNING"

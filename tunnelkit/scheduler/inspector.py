@@ -82,10 +82,10 @@ class JobInspector(Protocol):
         """Return what was found. Raises SchedulerError (transient) if nothing answered."""
         ...
 
-    def shorten(self, job_id: str, minutes: int) -> list[str]:
+    def shorten(self, address: str, minutes: int) -> list[str]:
         """Return the command for the login host that sets a waiting job's time limit.
 
-        Raises UsageError if `job_id` is none of this scheduler's."""
+        address: `JobView.address`. Raises UsageError if it is none of this scheduler's."""
         ...
 
     def parse_shorten(self, done: Completed, job_id: str) -> None:

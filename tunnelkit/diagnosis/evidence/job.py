@@ -66,7 +66,8 @@ class JobView:
     directories, if the scheduler allows that (PBS). raw_id: the number of an array's element
     by itself; "" if job_id is it. code_by_sacct: sacct shows exit codes from 128 on less 128.
     derived_code: the highest exit code of its steps. mem_total_bytes: asked for on all nodes
-    together, where the scheduler counts it so (PBS).
+    together, where the scheduler counts it so (PBS). elements: of a Slurm array, the indexes that
+    wait, as `2-9`; "" for none, or where the answer cuts them off.
     """
 
     job_id: str
@@ -108,6 +109,12 @@ class JobView:
     code_by_sacct: bool = False
     derived_code: int | None = None
     mem_total_bytes: int | None = None
+    elements: str = ""
+
+    @property
+    def address(self) -> str:
+        """The id of all that waits of it: of an array, the elements that do (`7_[2-9]`)."""
+        return f"{self.job_id}_[{self.elements}]" if self.elements else self.job_id
 
     @property
     def step_id(self) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.diagnosis.verdict import NextStep
+from tunnelkit.diagnosis.waiting import commands
 from tunnelkit.diagnosis.waiting.fit import fit
 from tunnelkit.diagnosis.waiting.room import Lack, gpus_on_node
 from tunnelkit.diagnosis.waiting.situation import Situation
@@ -65,7 +66,7 @@ def _any_feature(now: Situation) -> Iterator[NextStep]:
         yield NextStep(
             f"without the features {features}, {counted(len(found.free), 'node')} "
             f"{'fits' if len(found.free) == 1 else 'fit'} now",
-            f"scontrol update JobId={now.job.job_id} Features=",
+            commands.update(now.job, "features="),
         )
 
 
@@ -88,8 +89,7 @@ def _other_partition(now: Situation) -> Iterator[NextStep]:
         if found.fits_now:
             yield NextStep(
                 f"it fits partition {one.name} now, if you may use that",
-                f"scontrol update JobId={job.job_id} Partition="
-                f"{shlex.quote(','.join((*own, one.name)))}",
+                commands.update(job, f"partition={shlex.quote(','.join((*own, one.name)))}"),
             )
             return
 
@@ -104,4 +104,5 @@ def _again(job: JobView, options: list[str]) -> str:
     if _is_tks(job):
         return f"tk down && tk up {' '.join(options)}"
     script = shlex.quote(job.command.split(" ")[0]) if job.command.startswith("/") else "SCRIPT"
-    return f"scancel {job.job_id} && sbatch {' '.join(options)} {script}"
+    array = [f"--array={job.elements}"] if job.elements else []
+    return f"{commands.cancel(job)} && sbatch {' '.join([*array, *options])} {script}"

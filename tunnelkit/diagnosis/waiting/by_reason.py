@@ -13,6 +13,7 @@ from types import MappingProxyType
 from tunnelkit.diagnosis.evidence.cluster import ClusterView, Window
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
+from tunnelkit.diagnosis.waiting import commands
 from tunnelkit.diagnosis.waiting.reasons.by_dependency import judge_dependency
 from tunnelkit.diagnosis.waiting.reasons.by_limit import judge_limit
 from tunnelkit.diagnosis.waiting.reasons.time_words import span
@@ -52,14 +53,10 @@ def _because(job: JobView, *more: Evidence) -> tuple[Evidence, ...]:
     return (Evidence(text, "scontrol show job"), *more)
 
 
-def _update(job: JobView, change: str) -> str:
-    return f"scontrol update jobid={job.job_id} {change}"
-
-
 def _plain(job: JobView, cluster: ClusterView, now_s: float, reason: Reason) -> Verdict:
     steps = {
         "not-looked": (NextStep("ask again in a minute", f"tk why {job.job_id}"),),
-        "never": (NextStep("cancel it, and ask for what can be", f"scancel {job.job_id}"),),
+        "never": (NextStep("cancel it, and ask for what can be", commands.cancel(job)),),
         "shared-busy": (NextStep("wait until other jobs give it back"),),
         "nodes-down": (NextStep("see what is down, and why", "sinfo -R"),),
     }.get(reason.code, ())
@@ -73,7 +70,7 @@ def _plain(job: JobView, cluster: ClusterView, now_s: float, reason: Reason) -> 
 def _held_you(job: JobView, cluster: ClusterView, now_s: float, reason: Reason) -> Verdict:
     ran = _ran_before(job)
     again = " after it ran before" if ran else ""
-    steps = (NextStep("free it", f"scontrol release {job.job_id}"),)
+    steps = (NextStep("free it", commands.release(job)),)
     sentence = f"is held{again}, by you or a coordinator of its account: you can release it"
     return Verdict("held-you", sentence, Certainty.PROVEN, _because(job, *ran), next_steps=steps)
 
@@ -91,8 +88,8 @@ def _launch_failed(job: JobView, cluster: ClusterView, now_s: float, reason: Rea
     words = words.replace(", and the job is held", "").replace(" and is held", "")
     steps = (
         NextStep("see which node was drained, and why", "sinfo -R"),
-        NextStep("leave that node out", _update(job, "excnodelist=NODE")),
-        NextStep("then let it start again", f"scontrol release {job.job_id}"),
+        NextStep("leave that node out", commands.update(job, "excnodelist=NODE")),
+        NextStep("then let it start again", commands.release(job)),
     )
     because = _because(job, *_ran_before(job))
     return Verdict(
@@ -110,7 +107,7 @@ def _begin(job: JobView, cluster: ClusterView, now_s: float, reason: Reason) -> 
     start_s = max(begins)
     sentence = f"waits for its begin time, in {span(start_s - now_s)}"
     when = Evidence("its begin time (--begin)", "scontrol show job", "begins", start_s)
-    steps = (NextStep("start it at once", _update(job, "starttime=now")),)
+    steps = (NextStep("start it at once", commands.update(job, "starttime=now")),)
     return Verdict("begin", sentence, Certainty.PROVEN, _because(job, when), next_steps=steps)
 
 
@@ -168,7 +165,7 @@ def _reservation(job: JobView, cluster: ClusterView, now_s: float, reason: Reaso
     window = _window(job, cluster)
     name = f"reservation {job.reservation}" if job.reservation else "its reservation"
     shows = f"scontrol show reservation {job.reservation}".strip()
-    steps = (NextStep("see it", shows), NextStep("leave it", _update(job, "reservation=")))
+    steps = (NextStep("see it", shows), NextStep("leave it", commands.update(job, "reservation=")))
     if window is None:
         sentence = f"waits for {name}: to begin, or for nodes of it to become free"
         because, certainty = _because(job), Certainty.PROVEN
@@ -196,9 +193,9 @@ def _reservation_gone(job: JobView, cluster: ClusterView, now_s: float, reason: 
     if job.reservation and job.reservation not in sentence:
         sentence += f" ({job.reservation})"
     steps = (
-        NextStep("take it out of the reservation", _update(job, "reservation=")),
-        NextStep("then free it", f"scontrol release {job.job_id}"),
-        NextStep("or cancel it", f"scancel {job.job_id}"),
+        NextStep("take it out of the reservation", commands.update(job, "reservation=")),
+        NextStep("then free it", commands.release(job)),
+        NextStep("or cancel it", commands.cancel(job)),
     )
     return Verdict("reservation-gone", sentence, Certainty.PROVEN, _because(job), next_steps=steps)
 
@@ -225,7 +222,7 @@ def _refused(job: JobView, cluster: ClusterView, now_s: float, reason: Reason) -
     more = Evidence(asks, "scontrol show job", "asks for")
     steps = (
         NextStep("see what you may use", _SHOW_ASSOC),
-        NextStep("change it", _update(job, "account=NAME qos=NAME partition=NAME")),
+        NextStep("change it", commands.update(job, "account=NAME qos=NAME partition=NAME")),
     )
     sentence = f"can never start as it was asked for: {reason.sentence}"
     because = _because(job, more) if asks else _because(job)
@@ -238,7 +235,7 @@ def _partition_down(job: JobView, cluster: ClusterView, now_s: float, reason: Re
     sentence = f"waits: {name} is switched off (state {state}), and starts no job"
     steps = (
         NextStep("see the partitions", "sinfo -s"),
-        NextStep("take another", _update(job, "partition=NAME")),
+        NextStep("take another", commands.update(job, "partition=NAME")),
     )
     return Verdict("partition-down", sentence, Certainty.PROVEN, _because(job), next_steps=steps)
 
@@ -253,8 +250,10 @@ def _partition_limit(job: JobView, reason: Reason) -> Verdict:
     """Return the verdict on a job that is over the partition's time or memory."""
     steps = [NextStep("see the limits", f"scontrol show partition {job.partition}".strip())]
     if "time" in reason.sentence:
-        steps.append(NextStep("shorten it, keeping its place", _update(job, "timelimit=TIME")))
-    steps.append(NextStep("or cancel it", f"scancel {job.job_id}"))
+        steps.append(
+            NextStep("shorten it, keeping its place", commands.update(job, "timelimit=TIME"))
+        )
+    steps.append(NextStep("or cancel it", commands.cancel(job)))
     sentence = f"can never start in partition {job.partition or '?'}: {reason.sentence}"
     return Verdict("limit-job", sentence, Certainty.PROVEN, _because(job), next_steps=tuple(steps))
 

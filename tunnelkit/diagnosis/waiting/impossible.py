@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
-from tunnelkit.diagnosis.waiting import lines
+from tunnelkit.diagnosis.waiting import commands, lines
 from tunnelkit.diagnosis.waiting.alternatives import sooner
 from tunnelkit.diagnosis.waiting.room import Lack, RoomFor, empty_room
 from tunnelkit.diagnosis.waiting.situation import Situation
@@ -45,7 +45,7 @@ def over_partition(now: Situation) -> Verdict | None:
     certainty = Certainty.PROVEN if _IMPOSSIBLE.match(now.reason) else Certainty.LIKELY
     because = [lines.asked(now), *(Evidence(text, lines.PARTITIONS, "limit") for _, text in found)]
     most = [one.time_most_s for one in now.partitions if one.time_most_s]
-    steps = [NextStep("cancel it, and ask for less", f"scancel {job.job_id}")]
+    steps = [NextStep("cancel it, and ask for less", commands.cancel(job))]
     if most and (job.time_limit_s is None or job.time_limit_s > max(most)):
         minutes = max(most) // 60
         shorten = f"tk why {job.job_id} --start-sooner {minutes}"
@@ -63,7 +63,7 @@ def never(now: Situation) -> Verdict | None:
     because = (lines.asked(now), *_largest(now), lines.reason(now))
     steps = (
         *sooner(now),
-        NextStep("cancel it, and ask for what a node has", f"scancel {now.job.job_id}"),
+        NextStep("cancel it, and ask for what a node has", commands.cancel(now.job)),
     )
     text = f"can never start: {_impossible(now)}"
     return Verdict("never", text, certainty, because, next_steps=steps)

@@ -28,6 +28,6 @@ async def shorten(sources: WhySources, job_id: str, minutes: int) -> int | None:
             f"{minutes} min is not shorter than the time limit of job {job_id}, {now}",
             hint=f"tk why {job_id} says which limit would start it now",
         )
-    argv = sources.inspector.shorten(job_id, minutes)
+    argv = sources.inspector.shorten(job.address, minutes)
     sources.inspector.parse_shorten(await sources.run(argv), job_id)
     return job.time_limit_s

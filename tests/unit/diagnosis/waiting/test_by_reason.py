@@ -361,3 +361,12 @@ def test_anything_is_judged_without_an_exception(
     found = judge_reason(job, ClusterView(limits=tuple(limits)), NOW_S)
     if found is not None:
         assert found.code in CODES and found.sentence and found.because
+
+
+def test_only_the_waiting_elements_of_an_array_are_cancelled_or_changed() -> None:
+    found = judged("ReservationDeleted", elements="2,4-9", reservation="course")
+    assert commands(found) == [
+        "scontrol update jobid='7_[2,4-9]' reservation=",
+        "scontrol release '7_[2,4-9]'",
+        "scancel '7_[2,4-9]'",
+    ]

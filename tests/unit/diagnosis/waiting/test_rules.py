@@ -291,7 +291,7 @@ def test_gpus_of_another_kind_do_not_count() -> None:
 def test_without_the_features_others_fit_now() -> None:
     around = cluster(node("n1", idle=0, features="a100"), node("n2"), node("n3"))
     found = _verdict(job(features="a100"), around)
-    assert [one.command for one in found.next_steps] == ["scontrol update JobId=50 Features="]
+    assert [one.command for one in found.next_steps] == ["scontrol update jobid=50 features="]
     assert "2 nodes fit now" in found.next_steps[0].text
 
 
@@ -299,7 +299,7 @@ def test_another_partition_where_it_fits_now() -> None:
     around = cluster(node("n1", idle=0), node("n2", partition="short"))
     found = _verdict(job(), around)
     assert [one.command for one in found.next_steps] == [
-        "scontrol update JobId=50 Partition=gpu,short"
+        "scontrol update jobid=50 partition=gpu,short"
     ]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tunnelkit.diagnosis.evidence.cluster import ClusterView
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
+from tunnelkit.diagnosis.waiting import commands
 from tunnelkit.diagnosis.waiting.reasons.time_words import span
 from tunnelkit.diagnosis.waiting.slurm_reasons import Reason
 
@@ -68,13 +69,12 @@ def _never(job: JobView, items: list[_Item], said: Evidence) -> Verdict:
     whom = f"job {items[0].job_id}" if items and items[0].job_id else "the job it depends on"
     wanted = f" {_KINDS[items[0].kind]}" if items and items[0].kind in _KINDS else ""
     sentence = f"can never start: it waits for {whom}{wanted}, and that can't happen any more"
-    steps = (NextStep("cancel it", f"scancel {job.job_id}"), _free(job))
+    steps = (NextStep("cancel it", commands.cancel(job)), _free(job))
     return Verdict("dependency-never", sentence, Certainty.PROVEN, (said,), next_steps=steps)
 
 
 def _free(job: JobView) -> NextStep:
-    command = f"scontrol update jobid={job.job_id} dependency="
-    return NextStep("start it without waiting for them", command)
+    return NextStep("start it without waiting for them", commands.update(job, "dependency="))
 
 
 def _what(items: list[_Item], *, any_is_enough: bool) -> str:

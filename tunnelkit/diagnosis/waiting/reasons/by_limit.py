@@ -5,6 +5,7 @@ from __future__ import annotations
 from tunnelkit.diagnosis.evidence.cluster import ClusterView, Limit, RunningJob
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
+from tunnelkit.diagnosis.waiting import commands
 from tunnelkit.diagnosis.waiting.reasons.amounts import (
     amount,
     asked,
@@ -195,16 +196,16 @@ def _steps(
         what = "partition"
     if code != "limit-job":
         name = f"{what}=NAME"
-        steps.append(NextStep("take another", f"scontrol update jobid={job.job_id} {name}"))
+        steps.append(NextStep("take another", commands.update(job, name)))
         show = "sacctmgr show assoc user=$USER format=account,partition,qos%40"
         steps.append(NextStep("those open to you", show))
     return tuple(steps)
 
 
 def _shorter(job: JobView, minutes: int) -> NextStep:
-    command = f"scontrol update jobid={job.job_id} timelimit={minutes}"
+    command = commands.update(job, f"timelimit={minutes}")
     return NextStep(f"up to {span(minutes * 60)} is allowed", command)
 
 
 def _leave(job: JobView, text: str) -> NextStep:
-    return NextStep(text, f"scancel {job.job_id}")
+    return NextStep(text, commands.cancel(job))

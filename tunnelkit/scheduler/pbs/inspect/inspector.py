@@ -165,10 +165,10 @@ class QstatInspector(LoginPrograms):
         end = with_boxes(ended.end_view(sections, record), sections)
         return Inspection(now_s, job, None, end)
 
-    def shorten(self, job_id: str, minutes: int) -> list[str]:
+    def shorten(self, address: str, minutes: int) -> list[str]:
         """See `JobInspector.shorten`."""
         walltime = f"walltime={minutes // 60}:{minutes % 60:02}:00"
-        return ["timeout", "10", self._program("qalter"), "-l", walltime, check_job_id(job_id)]
+        return ["timeout", "10", self._program("qalter"), "-l", walltime, check_job_id(address)]
 
     def parse_shorten(self, done: Completed, job_id: str) -> None:
         """See `JobInspector.parse_shorten`."""

@@ -15,7 +15,7 @@ from tunnelkit.scheduler.rooms import storage_of
 from tunnelkit.scheduler.sections import PREAMBLE, parse_sections
 from tunnelkit.scheduler.slurm.inspect import ended, waiting
 from tunnelkit.scheduler.slurm.inspect.job import job_view
-from tunnelkit.scheduler.slurm.job_id import check_job_id
+from tunnelkit.scheduler.slurm.job_id import JOB_PART, check_job_id
 from tunnelkit.scheduler.slurm.states import state_of
 
 # $1 (after the mark): the job, $2: Slurm's directory or "", $3 and $4: see box_section, $5 to $7:
@@ -27,7 +27,8 @@ box_dir=$3 box_job=$4
 log_out=$5 log_err=$6 log_given=$7
 PATH=${2:+$2:}$PATH
 unset SQUEUE_PARTITION SQUEUE_ACCOUNT SQUEUE_QOS SQUEUE_LICENSES SQUEUE_NAMES SQUEUE_USERS
-export SLURM_TIME_FORMAT=%s
+# Without a limit for an array's indexes, which are cut off after 64 characters.
+export SLURM_TIME_FORMAT=%s SLURM_BITSTR_LEN=0
 section now date +%s
 record=$(bounded scontrol show job -d -o "$id")
 code=$?
@@ -160,10 +161,11 @@ class SlurmInspector(LoginPrograms):
             storage=storage_of(sections) if runs else NO_STORAGE,
         )
 
-    def shorten(self, job_id: str, minutes: int) -> list[str]:
+    def shorten(self, address: str, minutes: int) -> list[str]:
         """See `JobInspector.shorten`."""
         program = self._program("scontrol")
-        change = [f"jobid={check_job_id(job_id)}", f"timelimit={minutes}"]
+        whole = address if JOB_PART.fullmatch(address) else check_job_id(address)
+        change = [f"jobid={whole}", f"timelimit={minutes}"]
         return ["timeout", "10", program, "update", *change]
 
     def parse_shorten(self, done: Completed, job_id: str) -> None:

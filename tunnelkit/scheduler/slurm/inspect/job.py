@@ -42,6 +42,7 @@ _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)([KMGTP]?)")
 #: Slurm's time limits are whole minutes.
 _LEAST_LIMIT_S = 60
 _UNITS = {"K": 10, "": 20, "M": 20, "G": 30, "T": 40, "P": 50}
+_INDEXES = re.compile(r"[0-9][0-9,:.-]*")
 _GPU = re.compile(rf"(?:gres[:/])?gpu(?:[:/]({GPU_TYPE}))?(?:[:=]([0-9]+))?")
 
 
@@ -109,6 +110,7 @@ def job_view(text: str) -> JobView | None:
         shape=_shape(found),
         raw_id=found["JobId"],
         derived_code=_codes(value("DerivedExitCode"))[0],
+        elements=_elements(found) if pending else "",
     )
 
 
@@ -228,6 +230,13 @@ def _id(found: dict[str, str]) -> str:
     if re.fullmatch(r"[0-9]+", task) and found.get("ArrayJobId", "").isdigit():
         return f"{found['ArrayJobId']}_{task}"
     return found["JobId"]
+
+
+def _elements(found: dict[str, str]) -> str:
+    """Return the indexes of an array that are still one record: all of them wait."""
+    text = found.get("ArrayTaskId", "").partition("%")[0]
+    is_whole = _id(found) == found.get("ArrayJobId")
+    return text if is_whole and _INDEXES.fullmatch(text) else ""
 
 
 def _codes(text: str) -> tuple[int | None, int | None]:
