@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from typing import Any
 
 import pytest
@@ -151,3 +153,26 @@ async def test_the_editor_leaves_and_the_console_keeps_the_program(project: Proj
         await screen.shows(r"new run|waits for a debugger|wait for a debugger")
         screen.type("q\r")
         assert await screen.process.wait() == 0
+
+
+async def test_what_a_rank_does_not_say_is_seen(project: Project) -> None:
+    """An editor's F5 sends no event where nothing stops, and a killed rank says no goodbye."""
+    project.write("train.py", PROGRAM.replace("range(3)", "range(10**9)"))
+    await project.up("node1", "--cpus", "2")
+    terminal = await project.loop("srun", "-n", "2", "--kill-on-bad-exit=0", "python", "train.py")
+    await terminal.line("all 2 ranks wait")
+    async with on_a_terminal(project, "console") as screen:
+        await screen.shows("2 waiting")
+        never = line_of(PROGRAM, "print(f")
+        editor = await project.f5(never, file="train.py")
+        await child(project, editor, never)
+        screen.type("list -a\r")
+        await screen.shows(r"\n *0 .* running\r?\n *1 .* running\r?\n")
+        rank = next(one for one in await ranks_of(project) if one["rank"] == 1)
+        os.kill(rank["pid"], signal.SIGKILL)
+        await screen.shows("rank 1 .*ended")
+        screen.type("list -a\r")
+        await screen.shows(r"\n *0 .* running\r?\n *1 .* ended")
+        screen.type("q\r")
+        assert await screen.process.wait() == 0
+    await terminal.quit()

@@ -107,6 +107,10 @@ class TargetRun(Protocol):
         """A process of the target has dialled in."""
         ...
 
+    def target_gone(self, target: DebugTarget) -> None:
+        """The process has hung up, with or without a goodbye."""
+        ...
+
     def target_attached(self, target: DebugTarget) -> None:
         """The main editor has asked for `attach`."""
         ...
@@ -229,6 +233,7 @@ class DebugTarget:
             shared.close()
             if self.asked is shared:
                 self.asked = None
+                self.run.target_gone(self)
 
     async def carry_editor(
         self, editor: Editor, place: SourceFiles | None, opening: list[bytes] | None = None

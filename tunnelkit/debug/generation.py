@@ -244,8 +244,13 @@ class Generation:
         if self.ranked:
             self._host.announce_ranks(self)
 
+    def target_gone(self, target: DebugTarget) -> None:
+        """Let consoles see that a rank is gone: one that is killed says nothing."""
+        self._host.wake()
+
     def target_attached(self, target: DebugTarget) -> None:
         """Report to the agent that an editor has the program."""
+        self._host.wake()
         name = target.editor.name if target.editor is not None else "a console"
         self._host.spawn(self._host.report_attached(self.number, name))
 

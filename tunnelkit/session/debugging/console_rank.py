@@ -74,7 +74,7 @@ class ConsoleRank:
         self._number = number
         self._target = target
         self.shared = shared
-        self.state: State = "running"
+        self._state: State = "running"
         self.joining: asyncio.Task[None] | None = None
         self.settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.listed = False
@@ -82,6 +82,16 @@ class ConsoleRank:
         self._owed = 0
         #: It has stopped, or ended.
         self._told = asyncio.Event()
+
+    @property
+    def state(self) -> State:
+        """As it is by what its debugger, its editor and its connection have shown."""
+        # A killed process says nothing, and a program that an editor begins sends no event.
+        if self._target.over or self._target.asked is not self.shared:
+            return "ended"
+        if self._state == "waiting" and self._target.attached:
+            return self._standing
+        return self._state
 
     async def join(self) -> None:
         """Find out how it is, and take part in a program that has begun.
@@ -94,7 +104,7 @@ class ConsoleRank:
         except DebugError as error:
             self._refusal = error
         except ConnectionError:
-            self.state = "ended"
+            self._state = "ended"
         finally:
             self.settle()
 
@@ -104,15 +114,15 @@ class ConsoleRank:
             self.settled.set_result(None)
 
     async def _join(self) -> None:
-        self.state = _STATES.get(await self._look(), "running")
-        if self.state == "waiting" and self._console.entry:
+        self._state = _STATES.get(await self._look(), "running")
+        if self._state == "waiting" and self._console.entry:
             await self.begin(entry=True)
             # Then the console learns of the rank as one that has stopped.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_ENTRY_S):
                     await self._told.wait()
             return
-        if self.state in ("waiting", "ended"):
+        if self._state in ("waiting", "ended"):
             return
         if not self.shared.connection.configured and self._target.editor is None:
             # Adopted from a killed session: the agent tells again who stands.
@@ -120,7 +130,7 @@ class ConsoleRank:
         elif self._console.keeps_failures and not self.shared.connection.keeps:
             await self.shared.keep_failures()
         await self.shared.learned(_PATIENCE_S)
-        self.state = self._standing
+        self._state = self._standing
 
     async def _look(self) -> RankState:
         """Return its state. One that hangs is asked no more: it tells once it goes on."""
@@ -133,7 +143,7 @@ class ConsoleRank:
         if found is not RankState.SILENT or question is None:
             return found
         if not question.done():
-            self.state = self._standing
+            self._state = self._standing
             self.settle()
             await asyncio.wait([question])
         if self._target.asked is not self.shared:
@@ -152,7 +162,7 @@ class ConsoleRank:
         attach = self._console.attach_arguments(entry=entry)
         await self.shared.begin(attach, keeps=self._console.keeps_failures)
         self._target.begun_by_console()
-        self.state = self._standing
+        self._state = self._standing
 
     async def ask(self, command: str, arguments: Message) -> Message:
         """Send a request; return its response.
@@ -186,7 +196,7 @@ class ConsoleRank:
             "node": who.node,
             "local": who.local_rank,
             "pid": self._target.debugged_pid,
-            "state": "ended" if self._target.over else self.state,
+            "state": self.state,
             "stops": [section(stop, "body") for stop in self.shared.connection.stops],
         }
         if raised is not None:
@@ -209,9 +219,9 @@ class ConsoleRank:
         if name in ("stopped", "terminated", "exited"):
             self._told.set()
         if name in ("stopped", "continued"):
-            self.state = self._standing
+            self._state = self._standing
         elif name in ("terminated", "exited"):
-            self.state = "ended"
+            self._state = "ended"
         self._console.event(self._number, event, owes=bool(self._owed))
 
 
