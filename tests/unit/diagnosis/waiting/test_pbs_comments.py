@@ -220,6 +220,32 @@ def test_the_nodes_add_what_pbs_does_not_say(
         assert found.certainty is Certainty.LIKELY, "arithmetic is no proof"
 
 
+def vnode(host: str, number: int, gpus: int, used: int, *states: str) -> NodeView:
+    of_host = frozenset({f"host={host}", f"vnode={host}[{number}]"})
+    return replace(node(f"{host}[{number}]", gpus, used, *states), features=of_host)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "code"),
+    [
+        # One GPU on each socket: PBS takes both for a chunk of two.
+        ((vnode("n1", 0, 1, 0), vnode("n1", 1, 1, 1)), "busy"),
+        ((vnode("n1", 0, 1, 0), vnode("n1", 1, 1, 0, "offline")), "busy"),
+        ((vnode("n1", 0, 1, 0, "offline"), vnode("n1", 1, 1, 0, "offline")), "nodes-down"),
+        ((vnode("n1", 0, 1, 0), vnode("n2", 0, 1, 0)), "never"),
+    ],
+)
+def test_the_vnodes_of_one_host_count_together(nodes: tuple[NodeView, ...], code: str) -> None:
+    assert verdict(NOT_NOW, ClusterView(nodes=nodes), **TWO_GPUS).code == code
+
+
+def test_a_named_vnode_counts_alone() -> None:
+    nodes = (vnode("n1", 0, 1, 0), vnode("n1", 1, 1, 0))
+    by_vnode = verdict(NOT_NOW, ClusterView(nodes=nodes), required_nodes=("n1[0]",), **TWO_GPUS)
+    by_host = verdict(NOT_NOW, ClusterView(nodes=nodes), required_nodes=("n1",), **TWO_GPUS)
+    assert (by_vnode.code, by_host.code) == ("never", "busy")
+
+
 def test_a_second_reason_is_said_after_the_first() -> None:
     job = replace(JOB, reason="Not Running: Server job limit has been reached.", **TWO_GPUS)
     first, second = judge_waiting(job, ClusterView(nodes=(node("n1", 1, 0),)), NOW_S)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tunnelkit.diagnosis.evidence.cluster import ClusterView, NodeView
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
+from tunnelkit.diagnosis.waiting.pbs.hosts import hosts_of
 from tunnelkit.diagnosis.waiting.pbs.resources import readable
 
 SOURCE = "pbsnodes -a"
@@ -19,6 +20,8 @@ _OUT = frozenset(
     {"offline", "offline_by_mom", "down", "state-unknown", "stale", "unresolvable"}
     | {"maintenance", "resv-exclusive", "drained", "reserved", "maint"}
 )
+#: A job has it for itself, or it is being made ready.
+_CLOSED = frozenset({"job-exclusive", "busy", "provisioning", "wait-provisioning"})
 #: Of a node where PBS counts no memory: any amount fits.
 _UNCOUNTED = 1 << 62
 _MOST_NAMED = 5
@@ -48,7 +51,7 @@ def judge_nodes(job: JobView, cluster: ClusterView) -> Verdict | None:
     """Return why no node can take a part of the job now; None if one can, or nodes are unknown."""
     need = _need(job)
     nodes = [one for one in cluster.nodes if job.partition in one.partitions]
-    suitable = [one for one in nodes if _suits(one, job)]
+    suitable = hosts_of((one for one in nodes if _suits(one, job)), _OUT | _CLOSED)
     if not nodes:
         return None
     able = [one for one in suitable if not total(one).lacks(need)]
@@ -95,8 +98,7 @@ def _names(feature: str) -> bool:
 
 
 def _closed(node: NodeView) -> bool:
-    """True if a job has the node for itself, or it is being made ready."""
-    return bool(node.states & {"job-exclusive", "busy", "provisioning", "wait-provisioning"})
+    return bool(node.states & _CLOSED)
 
 
 def _never(job: JobView, need: Amounts, nodes: list[NodeView], suitable: list[NodeView]) -> Verdict:
