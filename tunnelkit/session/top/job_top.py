@@ -51,32 +51,38 @@ class JobTop:
         """Yield a frame whenever a node has answered, until the job ends.
 
         job_id: None: the user's newest. nodes: the job's, where they are known already; then they
-        are sampled while the scheduler is asked. Raises SchedulerError if the job does not run,
-        ConnectionFailed.
+        are sampled while the scheduler is asked. A job that runs on other nodes, after a requeue,
+        is followed there. Raises SchedulerError if the job does not run, ConnectionFailed.
         """
         job_id = job_id or await newest_job(self._sources)
         watches, tasks = self._begin(job_id, nodes)
+        asking: list[asyncio.Task[None]] = []
         try:
             job = await self._record(job_id)
-            if job.state is not JobState.RUNNING or not job.nodes:
-                raise SchedulerError(
-                    f"job {job_id} does not run: {job.native_state}", hint=f"tk why {job_id}"
-                )
-            if not watches:
-                watches, tasks = self._begin(job.step_id, job.nodes)
-            if len(job.nodes) > len(watches):
-                self._notes = [f"the first {len(watches)} of its {len(job.nodes)} nodes"]
-            tasks.append(asyncio.create_task(self._ask_on(job_id)))
+            runs_on = job.nodes if watches else ()
+            asking.append(asyncio.create_task(self._ask_on(job_id)))
             while True:
+                if job.state is not JobState.RUNNING or not job.nodes:
+                    raise SchedulerError(
+                        f"job {job_id} does not run: {job.native_state}", hint=f"tk why {job_id}"
+                    )
+                if job.nodes != runs_on:
+                    await cancel_all(*tasks)
+                    runs_on = job.nodes
+                    watches, tasks = self._begin(job.step_id, job.nodes)
+                more = len(job.nodes) > len(watches)
+                first = f"the first {len(watches)} of its {len(job.nodes)} nodes"
+                self._notes = [first] if more else []
                 await self._news.wait()
                 await asyncio.sleep(_GATHER_S)
                 self._news.clear()
+                job = self._job or job
                 if any(one.newest is not None or one.problem for one in watches):
                     yield self._frame(watches)
-                if self._job is not None and self._job.state is JobState.ENDED:
+                if job.state is JobState.ENDED:
                     return
         finally:
-            await cancel_all(*tasks)
+            await cancel_all(*tasks, *asking)
 
     def _begin(
         self, job_id: str, nodes: Sequence[str]
