@@ -181,7 +181,7 @@ async def test_a_request_without_an_answer_has_a_limit(
         writer.close()
 
     server = await asyncio.start_unix_server(wait, str(link._directory / "x"))
-    monkeypatch.setattr(link.proxy, "socket", link._directory / "x")
+    monkeypatch.setattr(link.proxy._current, "socket", link._directory / "x")
     object.__setattr__(link.target, "start_timeout_s", 0.2)
     with pytest.raises(ConnectionFailed, match="is lost") as caught:
         await link.open_stream(["cat"], node="p")

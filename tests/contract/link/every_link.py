@@ -81,8 +81,9 @@ def to_a_pod(kind: str, node: str | None, home: Path, cluster: StandIn) -> Itera
 
     def break_off(link: Link) -> None:
         if isinstance(link, ProxyLink):
-            assert link.proxy._child is not None
-            os.kill(link.proxy._child.pid, signal.SIGKILL)
+            child = link.proxy._current._child
+            assert child is not None
+            os.kill(child.pid, signal.SIGKILL)
         else:
             cluster.ask("POST", "/standin/cut", {})
 

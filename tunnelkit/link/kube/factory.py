@@ -26,7 +26,8 @@ def target_of(settings: Settings) -> KubeTarget:
 def _by_proxy(settings: Settings, setup: LinkSetup) -> Link:
     from tunnelkit.link.kube.link import ProxyLink  # sessions by ssh need none of it
 
-    return ProxyLink(target_of(settings), setup.control_dir)
+    may_exec = settings.cluster.link == "auto"
+    return ProxyLink(target_of(settings), setup.control_dir, may_exec=may_exec)
 
 
 def _by_exec(settings: Settings, setup: LinkSetup) -> Link:

@@ -7,6 +7,7 @@ to the API server.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from tunnelkit.link.kube import pod_shell
 from tunnelkit.link.kube.accepted_pods import AcceptedPods
 from tunnelkit.link.kube.api_error import kubectl_said, refusal
 from tunnelkit.link.kube.http import Response
+from tunnelkit.link.kube.http_proxy import has_proxy, may_have_proxy
 from tunnelkit.link.kube.kubectl_streams import KubectlStreams
 from tunnelkit.link.kube.pod_streams import PodStreams
 from tunnelkit.link.kube.proxy import KubectlProxy
@@ -27,6 +29,8 @@ from tunnelkit.link.shared.socket_dir import private_directory
 from tunnelkit.model import Completed, LocalForward
 
 _ANSWER_S = 30.0
+#: The first minor version of Kubernetes whose exec by WebSocket has an end of stdin.
+FIRST_MINOR = 30
 #: kubectl's word for each method, with `--raw`.
 _RAW_WORDS = {"GET": "get", "POST": "create", "DELETE": "delete"}
 
@@ -147,12 +151,20 @@ class KubeLink(Link):
 
 
 class ProxyLink(KubeLink):
-    """The first way: one `kubectl proxy` carries all."""
+    """The first way: one `kubectl proxy` carries all.
 
-    def __init__(self, target: KubeTarget, directory: Path) -> None:
+    may_exec: streams go by `kubectl exec` where that proxy can open none."""
+
+    def __init__(self, target: KubeTarget, directory: Path, *, may_exec: bool = False) -> None:
         super().__init__(target, directory)
         self.proxy = KubectlProxy(target, self._directory)
         self._streams = PodStreams(target, self.proxy, self.accepted)
+        self._may_exec = may_exec
+
+    @property
+    def by_websocket(self) -> bool:
+        """True if streams are opened through the proxy, which takes `get` on pods/exec."""
+        return isinstance(self._streams, PodStreams)
 
     @property
     def _is_open(self) -> bool:
@@ -163,6 +175,24 @@ class ProxyLink(KubeLink):
         private_directory(self._directory, longest=self.proxy.longest, owner="tk")
         async with self._opening:
             await self.proxy.open()
+            if self._may_exec and await self._needs_exec():
+                self._streams = KubectlStreams(self.target, self.accepted)
+            self._may_exec = False  # it is decided
+
+    async def _needs_exec(self) -> bool:
+        """Return True if `kubectl proxy` can open no stream to this API server."""
+        if self.proxy.minor and self.proxy.minor < FIRST_MINOR:
+            return True
+        files = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+        texts = await asyncio.to_thread(lambda: [_text_of(one) for one in files.split(os.pathsep)])
+        if not may_have_proxy("".join(texts), os.environ):
+            return False
+        argv = self.target.argv("config", "view", "--minify", "-o", "json")
+        try:
+            done = await run_child(argv, timeout_s=_ANSWER_S)
+        except TimeoutError:
+            return False
+        return has_proxy(done.stdout, os.environ)
 
     async def is_alive(self) -> bool:
         """See `base.Link.is_alive`. What runs does not end with the login."""
@@ -190,6 +220,13 @@ class ProxyLink(KubeLink):
         """See `base.Link.close`."""
         await self._streams.close()
         await self.proxy.close()
+
+
+def _text_of(file: str) -> str:
+    try:
+        return Path(file).read_text("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 class KubectlExecLink(KubeLink):

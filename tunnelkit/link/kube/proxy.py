@@ -51,6 +51,12 @@ class KubectlProxy:
         return self._current.socket
 
     @property
+    def minor(self) -> int:
+        """The minor version of the API server; 0 if it is not known."""
+        found = re.match(r"v1\.([0-9]{1,4})", self.version)
+        return int(found[1]) if found else 0
+
+    @property
     def longest(self) -> Path:
         """The longest path that `socket` can be."""
         every = (self._current, *self._earlier, *self._free)

@@ -7,7 +7,7 @@ import shutil
 import time
 
 from tunnelkit.child_process import run_child
-from tunnelkit.link.kube.link import KubeLink, ProxyLink
+from tunnelkit.link.kube.link import FIRST_MINOR, KubeLink, ProxyLink
 from tunnelkit.link.kube.printable import printable
 from tunnelkit.model import Completed, JobState
 from tunnelkit.scheduler.base import Command
@@ -25,8 +25,6 @@ _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _NEEDED = (("get", "pods"), ("create", "pods/exec"))
 _BY_WEBSOCKET = (("get", "pods/exec"),)
 _OWN_PODS = (("list", "pods"), ("create", "pods"), ("delete", "pods"))
-#: WebSocket exec with an end of stdin is on since this release.
-_FIRST_MINOR = 30
 _FACTS = """
 import json, os, pwd, sys
 def entry():
@@ -80,11 +78,13 @@ async def connection(scene: CheckContext) -> Finding:
     except (ValueError, KeyError, TypeError, IndexError):
         return warn(f"{link.name} answers, and does not tell its version")
     text = f"{link.name}: {printable(version, 40)}, after {took_ms:.0f} ms"
-    if isinstance(link, ProxyLink) and minor < _FIRST_MINOR:
+    if isinstance(link, ProxyLink) and link.by_websocket and minor < FIRST_MINOR:
         return fail(
-            f"{text}: exec by WebSocket needs 1.{_FIRST_MINOR}",
-            fix='set link = "kubectl-exec" under [cluster]: kubectl speaks SPDY there',
+            f"{text}: exec by WebSocket needs 1.{FIRST_MINOR}",
+            fix='set link = "auto" or "kubectl-exec" under [cluster]: kubectl speaks SPDY there',
         )
+    if isinstance(link, ProxyLink) and not link.by_websocket:
+        text += ", streams by kubectl exec"
     return ok(text, version=printable(version, 40))
 
 
@@ -147,7 +147,8 @@ async def rights(scene: CheckContext) -> Finding:
     lacks = await _lacking(link, _NEEDED)
     if lacks:
         return fail(f"you may not {', '.join(lacks)}", fix=asked, role=role(namespace))
-    if isinstance(link, ProxyLink) and (lacks := await _lacking(link, _BY_WEBSOCKET)):
+    by_websocket = isinstance(link, ProxyLink) and link.by_websocket
+    if by_websocket and (lacks := await _lacking(link, _BY_WEBSOCKET)):
         return fail(
             f"you may not {lacks[0]}, which exec by WebSocket needs",
             fix='set link = "kubectl-exec" under [cluster], or ' + asked,
