@@ -146,12 +146,15 @@ async def test_a_killed_session_and_a_home_that_cant_be_written(
     home, cwd, *_ = shown.out.splitlines()
     assert home == str(pods.root / "pods" / "no-home" / "tk" / "home") and cwd == f"{home}/work"
     pid = (await project.status())["agent"]["pid"]
+    before_it = _proxies(project)
     _kill_session(project)
     again = await project.up("no-home")
     assert again["agent"]["pid"] == pid
+    assert len(_proxies(project)) == 1 and _proxies(project) != before_it
     _kill_session(project)
     done = await project.tk("down")
     assert "the session was killed; its agent was ended; pod/no-home goes on" in done.out
+    assert _proxies(project) == []
     assert processes_of(pods, "no-home") == before
     project.forget_killed_agents()
     left = files_of(pods.root / "pods" / "no-home")
@@ -159,9 +162,14 @@ async def test_a_killed_session_and_a_home_that_cant_be_written(
 
 
 def _kill_session(project: KubeProject) -> None:
+    """Kill the daemon; its proxy goes on, until the next session or `tk down` ends it."""
     for one in project.laptop_processes():
-        if "daemon" in " ".join(one.argv) or "proxy" in one.argv:
+        if "daemon" in " ".join(one.argv):
             os.kill(one.pid, signal.SIGKILL)
+
+
+def _proxies(project: KubeProject) -> list[int]:
+    return [one.pid for one in project.laptop_processes() if "proxy" in one.argv]
 
 
 async def test_all_pods_of_a_selector(pods: StandIn, project: KubeProject) -> None:

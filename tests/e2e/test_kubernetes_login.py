@@ -90,3 +90,27 @@ async def test_streams_go_on_until_the_user_has_logged_in_again(
     await terminal.line(r"run 1 · ended: exit code 0")
     await project.tk("down")
     assert proxies(project) == set()
+
+
+@pytest.mark.parametrize("code", [401, 500])
+async def test_a_stream_that_is_cut_meanwhile_waits_for_the_login(
+    pods: StandIn, project: KubeProject, code: int
+) -> None:
+    """Also where a login plugin fails, which is kubectl's own 500. One `tk auth` is enough."""
+    await project.up("ml-dev-env")
+    await project.loop("python", "2.py")
+    editor, _, frame = await project.f5_to_stop(STOP)
+    pods.ask("POST", "/standin/login", {"known": False, "code": code})
+    now = await refused(project)
+    assert now["state"] == "ready"
+    assert await editor.evaluate("total + 1000", frame) == "1000"
+    pods.ask("POST", "/standin/cut", {})
+    async with asyncio.timeout(60):
+        while (await project.status())["state"] == "ready":
+            await asyncio.sleep(0.1)
+    pods.ask("POST", "/standin/login", {"known": True})
+    await project.tk("auth")
+    now = await project.status()
+    assert (now["state"], now["attention"]) == ("ready", None)
+    assert await editor.evaluate("total + 2000", frame) == "2000"
+    await project.tk("down")

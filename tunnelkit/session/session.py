@@ -250,6 +250,7 @@ class Session:
             except AgentGone as error:
                 why, cause = error.one_line(), error
             # If the agent is gone, the job has mostly ended; the scheduler knows the reason.
+            await self._connection.keeper.wait_login()
             fate = await self._watch.fate()
             if not fate.back or self.cluster.job is None:
                 break
@@ -367,7 +368,7 @@ class Session:
                 self.agents.client.retry()
             while not self.states.is_final:
                 is_ready = self.states.state is SessionState.READY
-                if is_ready and not self._connection.keeper.is_mending:
+                if is_ready and not self._connection.keeper.needs_login:
                     break
                 if self.stuck is not None:
                     raise self.stuck

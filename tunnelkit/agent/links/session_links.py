@@ -16,6 +16,7 @@ from typing import Callable, List, Optional, Set
 
 from tunnelkit.mux.fd_io import write_fd
 from tunnelkit.mux.hello import take_hello
+from tunnelkit.mux.listener import EXHAUSTED_S, is_exhausted
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.tasks import cancel_all, start
 from tunnelkit.wire.endpoint import Endpoint
@@ -80,10 +81,22 @@ class SessionLinks:
     def _accept(self) -> None:
         try:
             bridge, _ = self._listener.accept()
-        except OSError:
+        except OSError as error:
+            if is_exhausted(error):
+                self._pause()
             return
         bridge.setblocking(False)
         start(self._tasks, self._serve_bridge(bridge))
+
+    def _pause(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._listener.fileno())
+
+        def again() -> None:
+            if self._listener.fileno() >= 0:
+                self.start()
+
+        loop.call_later(EXHAUSTED_S, again)
 
     async def _serve_bridge(self, bridge: socket.socket) -> None:
         fds: List[int] = []

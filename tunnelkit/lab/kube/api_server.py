@@ -56,6 +56,12 @@ class Refused(Exception):
         self.code, self.reason = code, reason
 
 
+_REFUSALS = {
+    401: Refused(401, "Unauthorized", "Unauthorized"),
+    500: Refused(500, "InternalError", "getting credentials: exec: executable aws failed"),
+}
+
+
 class ApiServer:
     """All state of the cluster. `serve` takes one connection."""
 
@@ -68,6 +74,7 @@ class ApiServer:
         #: "verb resource" that the user may not.
         self._denied: set[str] = set()
         self._knows_user = True
+        self._refusal = 401
         #: True if the namespace enforces the restricted pod security standard.
         self._is_restricted = False
         #: Status of new pods, which then don't run; None: they run at once.
@@ -111,7 +118,7 @@ class ApiServer:
         known = hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode())
         is_door = request.parts[0] == "standin"
         if not known or not (self._knows_user or is_door):
-            raise Refused(401, "Unauthorized", "Unauthorized")
+            raise _REFUSALS[self._refusal]
 
     def _check_right(self, verb: str, resource: str) -> None:
         if f"{verb} {resource}" in self._denied:
@@ -301,7 +308,9 @@ class ApiServer:
         return {}
 
     async def _login(self, given: Json) -> object:
-        """known: whether the token counts. token: the one that counts from now on."""
+        """known: whether the token counts. token: the one that counts from now on. code: 401, or
+        500 for what kubectl itself answers where its login plugin fails."""
+        self._refusal = 500 if given.get("code") == 500 else 401
         self._knows_user = bool(given.get("known"))
         self._token = str(given.get("token") or self._token)
         return {}

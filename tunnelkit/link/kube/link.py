@@ -14,11 +14,17 @@ from pathlib import Path
 from typing import Protocol
 
 from tunnelkit.child_process import run_child
-from tunnelkit.errors import ConnectionFailed, TimeoutExpired, TunnelkitError, UsageError
+from tunnelkit.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    TimeoutExpired,
+    TunnelkitError,
+    UsageError,
+)
 from tunnelkit.link.base import ByteStream, Link
 from tunnelkit.link.kube import pod_shell
 from tunnelkit.link.kube.accepted_pods import AcceptedPods
-from tunnelkit.link.kube.api_error import kubectl_said, refusal
+from tunnelkit.link.kube.api_error import kubectl_said, refusal, said
 from tunnelkit.link.kube.http import Response
 from tunnelkit.link.kube.http_proxy import has_proxy, may_have_proxy
 from tunnelkit.link.kube.kubectl_streams import KubectlStreams
@@ -199,10 +205,14 @@ class ProxyLink(KubeLink):
         if not self.proxy.is_up:
             return False
         try:
-            status = (await self.request("GET", "/version")).status
-            return status == 200 or (status == 401 and self.proxy.is_login_refused)
+            answer = await self.request("GET", "/version")
         except ConnectionFailed:
             return False
+        if answer.status == 200:
+            return True
+        # A login plugin that fails is a 500 of kubectl's own.
+        why = refusal(answer.status, said(answer.body), what="reach the API", where=self.name)
+        return self.proxy.is_login_refused and isinstance(why, AuthenticationFailed)
 
     async def wait_lost(self) -> str:
         """See `base.Link.wait_lost`."""

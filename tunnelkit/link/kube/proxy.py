@@ -31,10 +31,7 @@ class KubectlProxy:
     def __init__(self, target: KubeTarget, directory: Path) -> None:
         self._target = target
         # One more than can run at once, so that each start finds a free one.
-        self._free = deque(
-            ProxyProcess(target, directory / f"api{number or ''}.sock")
-            for number in range(_KEPT + 2)
-        )
+        self._free = deque(ProxyProcess(target, directory, number) for number in range(_KEPT + 2))
         self._current = self._free.popleft()
         self._earlier: deque[ProxyProcess] = deque()
         #: False for a kubectl that is too old for it: see `KubeTarget.proxy_argv`
@@ -88,6 +85,8 @@ class KubectlProxy:
         await self._stop_watch()
         self.is_login_refused = False
         await self._current.close()
+        for one in self._free:
+            await one.end_left_behind()
         await self._start(self._current)
         await self._watch_again()
 

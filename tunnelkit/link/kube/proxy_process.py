@@ -28,12 +28,12 @@ class TooOld(ConnectionFailed):
 class ProxyProcess:
     """A process that `start` starts and `close` ends.
 
-    socket: where it serves; its pid is in a file beside it."""
+    directory: of its socket and its pid. number: of this process there, 0 for the first."""
 
-    def __init__(self, target: KubeTarget, socket: Path) -> None:
+    def __init__(self, target: KubeTarget, directory: Path, number: int) -> None:
         self._target = target
-        self.socket = socket
-        self._pid_file = socket.with_suffix(".pid")
+        self.socket = directory / f"api{number or ''}.sock"
+        self._pid_file = directory / f"proxy{number or ''}.pid"
         self._child: asyncio.subprocess.Process | None = None
         self._output = Lines(keep=20)
         self._reading: list[asyncio.Task[None]] = []
@@ -53,7 +53,7 @@ class ProxyProcess:
 
         One that a killed session left behind is ended first. Raises ConnectionFailed, TooOld,
         MissingProgram."""
-        await self._end_left_behind()
+        await self.end_left_behind()
         await self._spawn(appends)
         assert self._child is not None
         serves = asyncio.create_task(self._output.wait_for(_SERVES))
@@ -79,12 +79,16 @@ class ProxyProcess:
     async def close(self) -> None:
         """End it. Idempotent."""
         child, self._child = self._child, None
-        if child is not None:
-            await end(child)
+        if child is None:
+            return
+        await end(child)
         for task in self._reading:
             task.cancel()
         await asyncio.gather(*self._reading, return_exceptions=True)
         self._reading = []
+        self._remove_files()
+
+    def _remove_files(self) -> None:
         for file in (self.socket, self._pid_file):
             file.unlink(missing_ok=True)
 
@@ -129,12 +133,16 @@ class ProxyProcess:
             hint=f"does `{self._target.kubectl} --context {self._target.context} version` work?",
         )
 
-    async def _end_left_behind(self) -> None:
+    async def end_left_behind(self) -> None:
         """End the proxy of a killed session. Only a process that names our own socket is one."""
         try:
             pid = int(self._pid_file.read_text()[:12])
         except (OSError, ValueError):
-            return
+            pid = 0
+        await self._end(pid)
+        self._remove_files()
+
+    async def _end(self, pid: int) -> None:
         for number in (signal.SIGTERM, signal.SIGKILL):
             if not await self._is_ours(pid):
                 return

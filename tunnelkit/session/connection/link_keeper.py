@@ -45,7 +45,7 @@ class LinkKeeper:
 
     Call `open`, then `run` for as long as the link is wanted. The link's owner closes it.
     lost: called with the reason, and its error if there is one, at each loss (`is_up` is still True
-    then) and each failed attempt.
+    then) and each failed attempt. Not called while all that runs over the link goes on.
     stuck: called with the error when only the user can bring the link back (`retry`), with None
     when that is tried and when the link is back. A login that has ended where what runs goes on
     (see `Link.is_alive`) is no loss: only `stuck` is called.
@@ -56,8 +56,11 @@ class LinkKeeper:
     stuck: Callable[[TunnelkitError | None], None]
     _up: asyncio.Event = field(default_factory=asyncio.Event)
     _retry: asyncio.Event = field(default_factory=asyncio.Event)
-    #: True while the link is not as it should be, up or not.
-    is_mending: bool = False
+    #: Cleared while the link is up and its login has ended.
+    _login_holds: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self._login_holds.set()
 
     async def open(self) -> None:
         """Connect for the first time. Raises as `Link.open`."""
@@ -65,8 +68,18 @@ class LinkKeeper:
         self._up.set()
 
     async def wait_up(self) -> None:
-        """Return once the link is up."""
+        """Return once the link is up, and opens what is new."""
         await self._up.wait()
+        await self._login_holds.wait()
+
+    async def wait_login(self) -> None:
+        """Return once no user has to log in again, whether the link is up or not."""
+        await self._login_holds.wait()
+
+    @property
+    def needs_login(self) -> bool:
+        """True from the refusal of the login, while what runs goes on, until a new one holds."""
+        return not self._login_holds.is_set()
 
     @property
     def is_up(self) -> bool:
@@ -85,32 +98,36 @@ class LinkKeeper:
             if not was_alive:
                 self.lost(why, None)
                 self._up.clear()
-            self.is_mending = True
-            was_stuck = await self._reopen()
-            self.is_mending = False
+            was_quiet = await self._reopen()
             self._up.set()
-            if was_stuck or not was_alive:
+            self._login_holds.set()
+            if not was_alive or not was_quiet:
                 self.stuck(None)
 
     async def _reopen(self) -> bool:
-        """Open the link, however often that takes. Returns True if the user had to come."""
-        attempt, was_stuck = 0, False
+        """Open the link, however often that takes. Returns True if no attempt failed."""
+        attempt, is_quiet = 0, True
         while True:
             self._retry.clear()
             try:
                 await self.link.open()
-                return was_stuck
+                return is_quiet
             except TunnelkitError as error:
-                is_login = isinstance(error, AuthenticationFailed)
-                if not (is_login and self.is_up and await self.link.is_alive()):
+                is_quiet = False
+                if self.is_up and await self.link.is_alive():
+                    if isinstance(error, AuthenticationFailed):
+                        self._login_holds.clear()
+                else:
                     self.lost(error.one_line(), error)
+                    self._up.clear()
                 if isinstance(error, _FOR_A_PERSON):
                     await self._wait_for_person(error)
-                    attempt, was_stuck = 0, True
+                    attempt = 0
                     continue
                 delay_s = backoff_s(attempt, error)
             except Exception as error:
                 # Retry after any error: a session that never connects again would be worse.
+                is_quiet = False
                 log.exception("an attempt to connect failed in an unforeseen way")
                 unforeseen = ConnectionFailed(
                     "can't connect",

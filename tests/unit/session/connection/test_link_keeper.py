@@ -198,8 +198,8 @@ async def test_an_ended_login_where_all_goes_on_is_no_loss(stuck: asyncio.Queue[
     keeping = asyncio.create_task(keeper.run())
     async with asyncio.timeout(10):
         assert "ended" in str(await stuck.get())
-        assert keeper.is_up and keeper.is_mending
+        assert keeper.is_up and keeper.needs_login
         keeper.retry()
         assert [await stuck.get(), await stuck.get()] == [None, None]
     await cancel_all(keeping)
-    assert losses.empty() and keeper.is_up and not keeper.is_mending
+    assert losses.empty() and keeper.is_up and not keeper.needs_login
