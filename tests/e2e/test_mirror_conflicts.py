@@ -164,7 +164,8 @@ async def test_undone_there_or_done_here_is_no_conflict_any_more(rig: Rig) -> No
 async def test_deleted_here_while_edited_there_is_kept(rig: Rig) -> None:
     rig.write("a.py", "1\n")
     rig.write("b.py", "1\n")
-    mirror = await rig.started()
+    warnings: list[str] = []
+    mirror = await rig.started(on_warning=warnings.append)
     rig.write("a.py", "there\n", far=True)
     with pytest.raises(MirrorConflict):
         await mirror.resync()
@@ -173,6 +174,15 @@ async def test_deleted_here_while_edited_there_is_kept(rig: Rig) -> None:
     assert report.kept == ("a.py",)
     assert (rig.far / "a.py").read_text() == "there\n"
     assert mirror.status().conflicts == ()
+    assert any("a.py: deleted here, but changed there" in text for text in warnings)
+    # As by `git checkout` to a branch without it, and back.
+    rig.write("a.py", "1\n")
+    for _ in range(2):
+        with pytest.raises(MirrorConflict, match=r"a\.py"):
+            await mirror.barrier(20)
+    assert (rig.far / "a.py").read_text() == "there\n"
+    await mirror.resolve([str(rig.local / "a.py")], theirs=True)
+    assert (rig.local / "a.py").read_text() == "there\n"
 
 
 async def test_the_node_finds_what_stat_does_not_tell(rig: Rig) -> None:

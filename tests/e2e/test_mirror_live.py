@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.mirror_rig import Node, Rig, needs_rsync, tree, until
-from tunnelkit.errors import ConnectionFailed, MirrorConflict, TimeoutExpired
+from tunnelkit.errors import ConnectionFailed, MirrorConflict, MirrorError, TimeoutExpired
 from tunnelkit.mirror.agent.channel import MirrorChannel, NotThere, OnProof
 from tunnelkit.mirror.api import FileAgent, MirrorState, PassRecord
 
@@ -57,6 +57,35 @@ async def test_another_directory_in_the_roots_place_has_proved_nothing(live_rig:
         await mirror.resolve([str(rig.local / "b.py")], theirs=False)
         await mirror.barrier(20)
         assert (rig.far / "b.py").read_text() == "b.py\n"
+
+
+@pytest.mark.parametrize("edit", [False, True])
+async def test_a_root_that_is_gone_is_made_again(live_rig: Rig, edit: bool) -> None:
+    """As after `rm -rf proj` or `mv proj proj.old` there."""
+    rig = live_rig
+    for name in ("a.py", "d/b.py"):
+        rig.write(name, f"{name}\n")
+    mirror = await rig.started()
+    await mirror.barrier(20)
+    for number in range(2):
+        rig.far.rename(rig.far.with_name(f"far.old.{number}"))
+        if edit:
+            rig.write("a.py", f"edited {number}\n")
+        await mirror.barrier(20)
+        assert rig.equal()
+
+
+async def test_a_root_that_cant_be_made_again_is_an_error(live_rig: Rig) -> None:
+    rig = live_rig
+    rig.write("a.py", "a\n")
+    mirror = await rig.started()
+    await mirror.barrier(20)
+    rig.far.rename(rig.far.with_name("far.old"))
+    rig.far.write_text("a file in its place\n")
+    for _ in range(2):
+        with pytest.raises(MirrorError) as caught:
+            await mirror.barrier(20)
+        assert caught.value.hint
 
 
 async def test_a_save_asks_the_login_host_nothing(live_rig: Rig) -> None:

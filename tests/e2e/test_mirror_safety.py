@@ -151,3 +151,19 @@ async def test_dangerous_targets_are_refused(rig: Rig, remote_dir: str) -> None:
     with pytest.raises(MirrorError, match="can't be mirrored into"):
         await mirror.start()
     assert not (rig.home / "main.py").exists()
+
+
+async def test_a_pull_brings_back_what_was_deleted_by_accident(rig: Rig) -> None:
+    """The mirror has halted, and the cluster has the only copy."""
+    names = [f"src/m{number}.py" for number in range(250)]
+    for name in names:
+        rig.write(name, f"{name}\n")
+    mirror = await rig.started()
+    shutil.rmtree(rig.local / "src")
+    with pytest.raises(MirrorHalted):
+        await mirror.barrier(20)
+    report = await mirror.pull([str(rig.local / "src")])
+    assert (len(report.pulled), report.owned) == (250, ())
+    await until(lambda: mirror.status().state is not MirrorState.HALTED, "the end of the halt")
+    await mirror.barrier(20)
+    assert rig.equal() and (rig.local / names[0]).read_text() == f"{names[0]}\n"

@@ -54,9 +54,11 @@ class RigHost:
         on_change: Callable[[MirrorStatus], None] = lambda status: None,
         on_batch: Callable[[PassRecord], None] = lambda record: None,
         say: Callable[[str], None] = lambda text: None,
+        on_warning: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.file_agent, self.file_agent_soon, self.may_write = agent, agent_soon, may_write
         self.say = say
+        self._on_warning = on_warning
         self._verify, self._on_change, self._on_batch = verify, on_change, on_batch
 
     def digest_check(self, remote_root: str) -> DigestCheck | None:
@@ -69,7 +71,7 @@ class RigHost:
         self._on_batch(record)
 
     def mirror_warns(self, name: str, text: str) -> None:
-        pass
+        self._on_warning(text)
 
 
 async def forget_proofs(mirror: Mirror) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tunnelkit.mirror.api import DELETE_LIMIT_FILES, NAMED, FileAgent
+from tunnelkit.mirror.api import DELETE_LIMIT_FILES, NAMED, FileAgent, name_paths
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.record.manifest import Manifest, ManifestEntry
 from tunnelkit.mirror.remote.edits import matches_sent
@@ -49,6 +49,14 @@ class PassResult:
         """Note a file that was sent or deleted."""
         if len(self.names) < NAMED:
             self.names.append(path)
+
+    def warnings(self) -> Iterator[str]:
+        """Yield what became of files there that are not tk's."""
+        if self.replaced:
+            where = f"it is kept in {self.replaced_dir}"
+            yield f"{name_paths(self.replaced)}: other content was there, and is replaced; {where}"
+        if self.kept:
+            yield f"{name_paths(self.kept)}: deleted here, but changed there, and left there"
 
     def arrived(self, path: str, entry: Entry) -> None:
         """Count a path that was sent."""
@@ -107,7 +115,8 @@ class SyncContext:
     owed_by: FileAgent | None = None
     #: until when (monotonic) an rsync whose link broke may go on there
     straggling_until: float = 0.0
-    #: what `tk pull` fetches or has fetched: the job may go on writing it there
+    #: what `tk pull` fetches or has fetched: the job may go on writing it there. And edits made
+    #: there of files that are deleted here, which may come back
     pulled: set[str] = field(default_factory=set)
     #: mirrored paths that were changed on the cluster: checked again in each pass
     conflicts: frozenset[str] = frozenset()
@@ -128,6 +137,10 @@ class SyncContext:
     def settle(self) -> None:
         """Note that no such batch will be published any more."""
         self.is_owed, self.owed_by = False, None
+
+    def keep_edit(self, path: str) -> None:
+        """Note that a deleted file stays, edited, on the cluster: no later one may replace it."""
+        self.pulled.add(path)
 
     def gone(self, paths: Iterable[str]) -> None:
         """Remove deleted paths from the record (blocking).

@@ -123,15 +123,9 @@ class Mirror:
         """Explain why a local path is mirrored or not, and its state. Raises MirrorError."""
         _, manifest = self._running()
         found = await asyncio.to_thread(explain, self.local_root, self._rules, path)
-        ends = RemoteComparison(
-            self.local_root,
-            self._remote,
-            self._place.real,
-            manifest,
-            self._check(),
-            self._syncer.ground.conflicts if self._syncer is not None else (),
-        )
-        return await sync_state(found, ends)
+        conflicts = self._syncer.ground.conflicts if self._syncer is not None else ()
+        about = (self._place.real, manifest, self._check(), conflicts)
+        return await sync_state(found, RemoteComparison(self.local_root, self._remote, *about))
 
     async def look(self) -> None:
         """Begin the initial scan, which needs no connection. Raises MirrorError."""
@@ -229,6 +223,16 @@ class Mirror:
         MirrorError naming the files that can't be sent or that differ on the node,
         TimeoutExpired naming what is pending, MirrorHalted."""
         begin = time.monotonic()
+        try:
+            report = await self._barrier(timeout_s, allow_deletes=allow_deletes)
+        except (NotThere, RootReplaced):  # another root is there, or none: all is sent into it
+            await self.resync(begin + timeout_s - time.monotonic())
+            left_s = begin + timeout_s - time.monotonic()
+            report = await self._barrier(left_s, allow_deletes=allow_deletes)
+        return replace(report, duration_s=time.monotonic() - begin)
+
+    async def _barrier(self, timeout_s: float, *, allow_deletes: bool) -> SyncReport:
+        begin = time.monotonic()
         worker, manifest = self._running()
         request = worker.post(PassOptions(allow_deletes=allow_deletes))
         # Its round trip costs nothing during the scan. Not needed if files are sent.
@@ -236,14 +240,9 @@ class Mirror:
         try:
             report = await self._wait(request, begin + timeout_s, timeout_s)
             proven = await self._prove(manifest, greeting, begin + timeout_s, timeout_s)
-        except (NotThere, RootReplaced):  # now it is known: the next pass sends all into it
-            left_s = begin + timeout_s - time.monotonic()
-            return await self.barrier(left_s, allow_deletes=allow_deletes)
         finally:
             await cancel_all(greeting)
-        duration_s = time.monotonic() - begin
-        by_node = proven is not None
-        return replace(report, proven=proven or 0, by_node=by_node, duration_s=duration_s)
+        return replace(report, proven=proven or 0, by_node=proven is not None)
 
     async def resync(self, timeout_s: float = 600.0) -> SyncReport:
         """Check both ends in full and repair, after the link has come back.
@@ -316,8 +315,9 @@ class Mirror:
             return syncer.interesting(os.path.join(self.local_root, path))
 
         def owned(path: str) -> bool:
+            # After an accidental rm the mirror has halted, and the cluster has the only copy.
             is_here = os.path.lexists(os.path.join(self.local_root, path))
-            return path in manifest.rows or syncer.known(path) or (is_here and is_mirrored(path))
+            return is_here and (path in manifest.rows or syncer.known(path) or is_mirrored(path))
 
         pulled = syncer.ground.pulled
         report = await pull(sides, wanted, owned=owned, pulled=pulled, on_progress=on_progress)
@@ -343,10 +343,9 @@ class Mirror:
             await watcher.stop()
         if self._syncer is not None:
             await self._syncer.close()
-        unreachable = False
         worker, self._worker = self._worker, None
+        unreachable = worker is not None and worker.status.state is MirrorState.STALE
         if worker is not None:
-            unreachable = worker.status.state is MirrorState.STALE
             worker.close()
             self._idle_status = worker.status
         manifest, self._manifest = self._manifest, None

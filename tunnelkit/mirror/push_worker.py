@@ -319,6 +319,8 @@ class PushWorker:
             if outcome.failed:
                 idle_s = min(idle_s, _RETRY_FAILED_S)
         self._next_at = now + idle_s
+        for text in outcome.warnings():  # most passes have nobody who waits for their report
+            self._host.mirror_warns(self._name, text)
         pending = frozenset({*outcome.failed, *outcome.changing})
         if outcome.conflicts:
             reason = conflict_error(outcome.conflicts).message

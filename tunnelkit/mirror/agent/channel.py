@@ -343,6 +343,7 @@ def refusal(
         f"the agent can't use {root}",
         cause=str(header.get("message") or "it gave no reason"),
         transient=True,
+        hint="is it still there? `tk down`, then `tk up` makes it again, and sends all",
     )
 
 

@@ -74,13 +74,19 @@ class ChannelProvider:
     async def ping(self) -> bool:
         """Check that the node answers and sees the root (one round trip).
 
-        False: no live channel to it is open. Raises RootReplaced if another directory is at the
-        root since the proofs, which are forgotten; MirrorHalted, MirrorError or TunnelkitError.
+        False: no live channel to it is open. Raises RootReplaced if another directory, or none, is
+        at the root since the proofs, which are forgotten; MirrorHalted, MirrorError or
+        TunnelkitError.
         """
         node = self.node
         if node is None:
             return False
-        there = await ping(node, self._ground)
+        try:
+            there = await ping(node, self._ground)
+        except NotThere:
+            if self._prover is None:
+                raise
+            there = ""
         if self._prover is not None and there != self._prover:
             self._prover, self._moved = None, True
             await asyncio.to_thread(self._ground.manifest.forget_proofs)

@@ -360,6 +360,7 @@ class AgentPass:
             dropped.add(path)
             if state in ("kept", "conflict", "blocked"):
                 out.kept.append(path)
+                self._ground.keep_edit(path)
             elif rows[path].entry.kind != DIR:
                 out.deleted += 1
                 out.name(path)

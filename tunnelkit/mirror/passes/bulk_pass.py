@@ -217,6 +217,7 @@ class BulkPass:
                 files.add(path)
             else:
                 result.kept.append(path)
+                self._ground.keep_edit(path)
         complaint = await scripts.remove_files(self._ground.remote, self._ground.remote_root, files)
         await scripts.remove_dirs(self._ground.remote, self._ground.remote_root, dirs)
         if complaint is not None:

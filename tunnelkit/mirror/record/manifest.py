@@ -31,6 +31,14 @@ _UNCLEAN = "CREATE TABLE IF NOT EXISTS unclean (path BLOB PRIMARY KEY) WITHOUT R
 _VERSION = 3
 _NS = 1_000_000_000
 _MANY = 100
+#: SQLite's errors of a file that is whole: a full or failing disk, a lock, no rights.
+_PASSING = frozenset(
+    (
+        *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM),
+        *(sqlite3.SQLITE_READONLY, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR),
+        *(sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL),
+    )
+)
 #: Columns that versions 1 and 2 lack.
 _UPGRADES = tuple(
     f"ALTER TABLE entry ADD COLUMN {name} TEXT NOT NULL DEFAULT ''" for name in ("stamp", "tried")
@@ -141,8 +149,10 @@ class Manifest:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             self._load()
-        except sqlite3.DatabaseError:
+        except sqlite3.DatabaseError as error:
             self._disconnect()
+            if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _PASSING:
+                raise  # the file is whole: without its rows edits there would be no conflicts
             os.replace(self.path, self.path.with_suffix(".damaged"))
             for beside in (
                 f"{self.path}-wal",

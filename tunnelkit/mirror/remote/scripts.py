@@ -70,7 +70,8 @@ async def stat_paths(
         raise MirrorError(
             f"can't look into {root} on {remote.destination()}",
             cause=done.error_text or f"exit code {done.exit_code}",
-            hint="may you read that directory there? [mirror] remote names it",
+            hint="is it still there, and may you read it? [mirror] remote names it; `tk down` and "
+            "`tk up` make it again",
         )
     found = {}
     for item in done.items:

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from tunnelkit.mirror.transfer.base import FetchRule
 from tunnelkit.mirror.transfer.destination import Destination
+from tunnelkit.mirror.tree.ignore import PART_PREFIX
 
 _NS = 1_000_000_000
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -191,7 +192,7 @@ def move(from_fd: int, name: str, to_fd: int, new: str) -> None:
 @contextlib.contextmanager
 def _temporary(fd: int) -> Iterator[str]:
     """Yield an unused name in an open directory. If the body fails, remove the file."""
-    name = f".tk-{secrets.token_hex(8)}"
+    name = f"{PART_PREFIX}{secrets.token_hex(8)}"  # which is never mirrored
     try:
         yield name
     except BaseException:

@@ -312,3 +312,26 @@ def test_whatever_is_put_down_is_what_another_reads(
             again.close()
             assert not list(left.glob("*.damaged"))
     manifest.close()
+
+
+def test_a_lock_or_a_full_disk_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its rows, what was edited on the cluster would be replaced, and not be a conflict."""
+    path = tmp_path / "m.sqlite"
+    _with_a_row(path)
+    connect = sqlite3.connect
+    monkeypatch.setattr(
+        sqlite3, "connect", lambda *args, **more: connect(*args, timeout=0.1, **more)
+    )
+    with contextlib.closing(connect(path)) as other:
+        other.execute("PRAGMA locking_mode=EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(MirrorError, match="can't be opened"):
+            Manifest(path).open()
+        other.rollback()
+    again = Manifest(path)
+    again.open()
+    assert again.rows == {"a": _ROW}
+    again.close()
+    assert not list(tmp_path.glob("*.damaged"))
