@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Protocol, cast
 from tunnelkit.cli.views.console_shell import ConsoleShell
 from tunnelkit.debug.console.console import Console
 from tunnelkit.debug.dap.messages import Message, dump, parse, section, text
-from tunnelkit.debug.debug_target import TargetIdentity
 from tunnelkit.debug.shared_debuggee import SharedDebuggee
+from tunnelkit.debug.target_identity import TargetIdentity
 from tunnelkit.mux.dap_framing import DapReader, frame
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.handlers.console import ConsoleServer

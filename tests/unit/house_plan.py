@@ -180,7 +180,7 @@ FOLDERS = {
         "console ranks_view",
         "adapter agent_api ahead loop_command rank_set",
         "pdb",
-        "shared_debuggee loop_log loop_status rank_ports vscode",
+        "shared_debuggee target_identity loop_log loop_status rank_ports vscode",
         "loop_agents",
         "debug_target",
         "generation rank_looks",

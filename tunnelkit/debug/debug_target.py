@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+import math
+import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,9 +15,9 @@ from tunnelkit.debug.ahead.compared_files import ComparedAhead
 from tunnelkit.debug.ahead.habits import Habits
 from tunnelkit.debug.dap.editor_port import Editor
 from tunnelkit.debug.dap.exit_report import RunEnd
-from tunnelkit.debug.dap.messages import whole
 from tunnelkit.debug.dap.proxy import DapProxy, SourceFiles
 from tunnelkit.debug.shared_debuggee import RaisedException, SharedDebuggee
+from tunnelkit.debug.target_identity import TargetIdentity
 from tunnelkit.errors import DebugError
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.splice import splice
@@ -24,56 +25,14 @@ from tunnelkit.mux.tasks import cancel_all
 
 #: One adapter serves a program with all that it starts; each costs it threads.
 _MOST_PROCESSES = 256
+#: An editor opens the session of a child process within this time.
+_CHILD_S = 10.0
 #: A console's pause that has stopped nothing after this long: the program is in native code.
 _PAUSE_S = 3.0
 
 
 class AdapterGone(DebugError):
     """The adapter of a target died before an editor used it."""
-
-
-@dataclass(frozen=True)
-class TargetIdentity:
-    """The process of a target. rank: None if it is none; world_size: 0 if unknown."""
-
-    pid: int = 0
-    node: str = ""
-    rank: int | None = None
-    world_size: int = 0
-    ancestors: tuple[int, ...] = ()
-    local_rank: int = 0
-
-    @staticmethod
-    def from_header(header: Mapping[str, object]) -> TargetIdentity:
-        """Return the process of the agent's `debuggee` header (wire/PROTOCOL.md).
-
-        Raises DebugError.
-        """
-        rank, ancestors = header.get("rank") or (), header.get("ancestors") or ()
-        node, pid = str(header.get("node") or ""), whole(header.get("pid") or 0)
-        try:
-            if pid is None or not isinstance(rank, list | tuple):
-                raise ValueError
-            if not isinstance(ancestors, list | tuple):
-                raise ValueError
-            return TargetIdentity(
-                pid=pid,
-                node=node,
-                rank=int(rank[0]) if rank else None,
-                world_size=int(rank[2]) if rank else 0,
-                ancestors=tuple(int(pid) for pid in ancestors),
-                local_rank=int(rank[1]) if rank else 0,
-            )
-        except (TypeError, ValueError, LookupError, ArithmeticError):
-            raise DebugError(
-                "the agent did not report which process has dialled in",
-                hint="is it of another version? tk down, then tk up",
-            ) from None
-
-    @property
-    def name(self) -> str:
-        """As an editor shows it: `rank 3 · node2`."""
-        return f"rank {self.rank} · {self.node}" if self.rank is not None else self.node
 
 
 class TargetRun(Protocol):
@@ -162,6 +121,7 @@ class DebugTarget:
     #: The main editor; others may be there for its child processes.
     editor: Editor | None = None
     children_expected: int = 0
+    _child_at: float = -math.inf
     #: The editor on another rank was sent it.
     announced_as_child: bool = False
     #: Answers tk's own questions to the process, beside its adapter.
@@ -175,6 +135,17 @@ class DebugTarget:
         """Nobody can debug it any more."""
         return self.terminated or self.left
 
+    @property
+    def restarts(self) -> bool:
+        """True if its editor says goodbye to come back to a new run."""
+        goodbye = self.editor.session.facts.goodbye if self.editor is not None else None
+        return goodbye is not None and goodbye.restart
+
+    @property
+    def has_new_child(self) -> bool:
+        """True if its adapter has just sent its editor a child process, for which none came yet."""
+        return self.children_expected > 0 and time.monotonic() - self._child_at < _CHILD_S
+
     def announced(self, pid: int | None) -> bool:
         """True if its adapter sent an editor this child process."""
         return any(
@@ -186,13 +157,15 @@ class DebugTarget:
     async def carry_debuggee(self, channel: Channel) -> None:
         """Carry the bytes of a debuggee that dialled in until it ends.
 
-        Raises OSError if its adapter is gone, DebugError if too many have come already.
+        If too many have come already, it runs free. Raises OSError if its adapter is gone.
         """
         if self._carried >= _MOST_PROCESSES:
-            raise DebugError(
-                "too many processes of one program have dialled in",
-                hint="what comes later runs free; does the program start processes without end?",
-            )
+            shared = self._share(channel)
+            try:  # one that is hung up on would wait for its debugger without end
+                await _let_run(channel, shared)
+            finally:
+                shared.close()
+            return
         self._carried += 1
         try:
             await self._carry(channel)
@@ -201,12 +174,7 @@ class DebugTarget:
 
     async def _carry(self, channel: Channel) -> None:
         sock = await self.adapter.connect_debuggee()
-        shared = SharedDebuggee(
-            channel,
-            self._console_end,
-            lambda raised: self.run.target_raised(self, raised),
-            self.run.habits,
-        )
+        shared = self._share(channel)
         shared.connection.keeps = self.run.keeps_failures
         # The first one is the rank itself, not a process that it has started.
         self.asked = self.asked or shared
@@ -234,6 +202,12 @@ class DebugTarget:
             if self.asked is shared:
                 self.asked = None
                 self.run.target_gone(self)
+
+    def _share(self, channel: Channel) -> SharedDebuggee:
+        def raised(what: RaisedException) -> None:
+            self.run.target_raised(self, what)
+
+        return SharedDebuggee(channel, self._console_end, raised, self.run.habits)
 
     async def carry_editor(
         self, editor: Editor, place: SourceFiles | None, opening: list[bytes] | None = None
@@ -358,6 +332,8 @@ class DebugTarget:
         if left_out := session.output.take_unlogged():
             self.run.target_left_out(left_out)
         children = len(session.facts.children)
+        if children > self._children_seen.get(editor, 0):
+            self._child_at = time.monotonic()
         self.children_expected += children - self._children_seen.get(editor, 0)
         self._children_seen[editor] = children
         # Of an editor that never attached, or that has let the program go, it is the adapter's

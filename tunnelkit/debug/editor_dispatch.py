@@ -39,6 +39,10 @@ class DispatchedLoop(Protocol):
         """The first generation that is not spent: the one that an F5 of now is about."""
         ...
 
+    def with_new_child(self) -> DebugTarget | None:
+        """The target of a spent run that has just started a child process, for an editor."""
+        ...
+
     def next_is_wanted(self) -> None:
         """Note that an editor has come: a run that hangs at its end is in the way."""
         ...
@@ -150,6 +154,11 @@ class EditorDispatch:
     ) -> DebugTarget | str | None:
         """The debuggee that `editor` now has, or why it can't have one, or None: wait."""
         if wish.sub_process_id is None:
+            parent = None if self._loop.ranked else self._loop.with_new_child()
+            if parent is not None:
+                # Its main code has ended, and it waits for the child: no F5 of the next run.
+                parent.children_expected -= 1
+                return parent
             self._loop.next_is_wanted()
         generation = self._loop.first()
         if generation is None:

@@ -13,8 +13,9 @@ from tunnelkit.debug.adapter.adapter_on_demand import AdapterOnDemand
 from tunnelkit.debug.ahead.habits import Habits
 from tunnelkit.debug.dap.editor_port import Editor
 from tunnelkit.debug.dap.exit_report import RunEnd
-from tunnelkit.debug.debug_target import DebugTarget, TargetIdentity
+from tunnelkit.debug.debug_target import DebugTarget
 from tunnelkit.debug.shared_debuggee import RaisedException
+from tunnelkit.debug.target_identity import TargetIdentity
 from tunnelkit.errors import DebugError, TunnelkitError
 from tunnelkit.mux.tasks import cancel_all, first_of
 
@@ -274,7 +275,7 @@ class Generation:
             # Other ranks stay where they are.
             target.left = target.left and not (target.watched or self.keeps_failures)
             return
-        if not self._host.ends_left_runs or target.watched:
+        if not target.restarts and (not self._host.ends_left_runs or target.watched):
             # It runs on, or stands where it is, and is the next editor's again.
             target.left = False
             return

@@ -18,7 +18,7 @@ from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.debug.dap.exit_report import RunEnd
 from tunnelkit.debug.dap.messages import Message, whole
 from tunnelkit.debug.dap.proxy import SourceFiles
-from tunnelkit.debug.debug_target import DebugTarget, TargetIdentity
+from tunnelkit.debug.debug_target import DebugTarget
 from tunnelkit.debug.editor_dispatch import EditorDispatch
 from tunnelkit.debug.generation import MOST_TARGETS, Generation, Reservation
 from tunnelkit.debug.loop_agents.base import LogRecords, LoopAgents
@@ -29,6 +29,7 @@ from tunnelkit.debug.rank_sessions import announce, describe_ranks, open_in_edit
 from tunnelkit.debug.ranks.console_messages import EditorOfRank
 from tunnelkit.debug.runs import Runs
 from tunnelkit.debug.shared_debuggee import RaisedException
+from tunnelkit.debug.target_identity import TargetIdentity
 from tunnelkit.errors import DebugError, TunnelkitError
 from tunnelkit.messages import agent_calls as calls
 from tunnelkit.mux.channel import Channel
@@ -189,6 +190,10 @@ class DebugLoop:
     def first(self) -> Generation | None:
         """Return the first generation that is not spent: the one that an F5 of now is about."""
         return self._runs.first()
+
+    def with_new_child(self) -> DebugTarget | None:
+        """Return the target of a spent run that has just started a child process."""
+        return self._runs.with_new_child()
 
     async def wait_armed(self) -> int:
         """Wait until an F5 would find a debuggee; return its generation.

@@ -128,6 +128,15 @@ def loop_spec(
     }
 
 
+#: Launchers that start a script by themselves, and options of wrappers whose values look like one.
+_OF_SCRIPTS = frozenset(
+    ("accelerate", "deepspeed", "ds", "lightning", "fabric", "composer", "colossalai")
+)
+_NAMING = frozenset((
+    "-n", "--name", "-p", "--prefix", "--with", "--extra", "--group", "--env", "-e", "--bind", "-B",
+))  # fmt: skip
+
+
 def understand(words: Sequence[str], *, ranks: bool = False) -> LoopCommand:
     """Turn a command line into a LoopCommand.
 
@@ -163,7 +172,15 @@ def starts_ranks(words: Sequence[str]) -> bool:
             return False
         inner, _ = python_command.without_debugger(program)
         return inner is not None and python_command.is_launcher(inner)
-    return any(python_command.is_launcher_word(word) for word in before_program(words))
+    before = before_program(words)
+    follows = words[len(before) : len(before) + 1]
+    # `conda run -n ds python x.py`: such a launcher starts scripts, not another Python.
+    is_python = bool(follows) and not follows[0].endswith(".py")
+    return any(
+        python_command.is_launcher_word(word)
+        and not (PurePosixPath(word).name in _OF_SCRIPTS and (is_python or option in _NAMING))
+        for option, word in zip(("", *before), before, strict=False)
+    )
 
 
 def before_program(words: Sequence[str]) -> Sequence[str]:

@@ -13,6 +13,7 @@ from functools import partial
 from tunnelkit.debug.adapter.adapter import AdapterAhead, Adapters
 from tunnelkit.debug.dap.editor_port import Editor
 from tunnelkit.debug.dap.exit_report import RunEnd
+from tunnelkit.debug.debug_target import DebugTarget
 from tunnelkit.debug.generation import Generation, Reservation, RunHost
 from tunnelkit.mux.tasks import start
 
@@ -44,6 +45,12 @@ class Runs:
     def first(self) -> Generation | None:
         """Return the first generation that is not spent: the one that an F5 of now is about."""
         return next((one for one in self.in_order() if one.claim is not Reservation.SPENT), None)
+
+    def with_new_child(self) -> DebugTarget | None:
+        """Return the target of a spent run whose program has just started a child process."""
+        spent = (one for one in self.in_order() if one.claim is Reservation.SPENT)
+        targets = (target for one in spent if not one.ended for target in one.targets)
+        return next((one for one in targets if one.has_new_child), None)
 
     @property
     def editor(self) -> Editor | None:

@@ -78,7 +78,8 @@ def rank_of(environ: Mapping[str, str]) -> Optional[Rank]:
             return Rank(rank, _first(environ, local_words), _first(environ, size_words))
     rank = _number(environ, "SLURM_PROCID")
     if rank is None or not _in_own_step(environ):
-        return None
+        # accelerate's launcher of a single process names no rank.
+        return Rank(0, 0, 1) if "ACCELERATE_MIXED_PRECISION" in environ else None
     size = _first(environ, ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"))
     return Rank(rank, _first(environ, ("SLURM_LOCALID",)), size)
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import time
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from tests.unit.debug.dap_messages import attached, output
 from tests.unit.debug.test_loop_close import Agent, Pipes
 from tunnelkit.debug.adapter.adapter import Adapter
+from tunnelkit.debug.dap.attach_handshake import AttachRequest
 from tunnelkit.debug.dap.editor_port import Editor, EditorPort
 from tunnelkit.debug.dap.output_limiter import OutputLimits
 from tunnelkit.debug.dap.session import DapSession
-from tunnelkit.debug.debug_target import AdapterGone, TargetIdentity
+from tunnelkit.debug.dap.session_facts import EndRequest
+from tunnelkit.debug.debug_target import AdapterGone
 from tunnelkit.debug.generation import Generation, Reservation
 from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.debug.loop_agents.base import OneAgent
+from tunnelkit.debug.target_identity import TargetIdentity
 from tunnelkit.errors import DebugError
 from tunnelkit.mux.loop_records import STDOUT, LoopRecord
 
@@ -239,4 +245,50 @@ async def test_text_that_an_editor_was_not_given_is_in_the_loops_record() -> Non
     said = b"".join(record.payload for record in records)
     assert len(records) > 1 and all(record.kind == STDOUT for record in records)
     assert said.count("at step é\n".encode()) > 19_900
+    await loop.close()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("ends_left_runs", [False, True])
+async def test_an_editors_restart_ends_the_run_whatever_becomes_of_a_left_one(
+    restarts: bool, ends_left_runs: bool
+) -> None:
+    """Else it comes back to the process with the old code (--post-mortem, a console beside it)."""
+    ended: list[int | None] = []
+
+    class Host:
+        changed = asyncio.Event()
+
+        async def restart(self, reason: str, number: int | None = None) -> None:
+            ended.append(number)
+            one.ended = True
+
+    one = generation(ranked=False)
+    one._host = host = cast(Any, Host())
+    host.ends_left_runs = ends_left_runs
+    (target,) = one.targets
+    target.armed = target.attached = True
+    goodbye = EndRequest("disconnect", restart=restarts)
+    facts = SimpleNamespace(goodbye=goodbye)
+    target.editor = cast(Any, SimpleNamespace(session=SimpleNamespace(facts=facts)))
+    await target._gone(cast(Any, target.editor))
+    assert ended == ([1] if restarts or ends_left_runs else [])
+    await one.close()
+
+
+async def test_the_session_of_a_child_that_starts_at_the_end_comes_to_its_parent() -> None:
+    """Python waits for it after `terminated`: it is no F5 of the next run."""
+    loop = DebugLoop(OneAgent(Agent()), EditorPort(0), Pipes())
+    run = loop._runs.get_or_add(0, ranked=False, only=None)
+    assert run is not None
+    (target,) = run.targets
+    target.armed = target.attached = target.terminated = True
+    assert run.claim is Reservation.SPENT and loop.with_new_child() is None
+    target.children_expected, target._child_at = 1, time.monotonic()
+    give = partial(loop._editors._answer, editor(), AttachRequest(), 0.0)
+    assert give() is target and not run._next_wanted.is_set()
+    # The next one is an F5, and so is one long after a child that no editor came for.
+    assert give() is not target and run._next_wanted.is_set()
+    target.children_expected, target._child_at = 1, time.monotonic() - 60
+    assert give() is not target
     await loop.close()

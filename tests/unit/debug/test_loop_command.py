@@ -155,6 +155,9 @@ def test_arguments_of_the_program_are_never_touched(words: list[str]) -> None:
         "mpirun -np 2 python train.py",
         "env OMP_NUM_THREADS=1 srun -n 2 python train.py",
         "uv run torchrun train.py",
+        "uv run --frozen accelerate launch train.py",
+        "conda run -n ds srun -n 2 python train.py",
+        "env -i deepspeed train.py",
         "accelerate launch train.py",
         "python -m torch.distributed.run --standalone train.py",
         "python3.11 -u -m torch.distributed.launch train.py",
@@ -180,6 +183,10 @@ def test_a_launcher_runs_as_it_is_and_its_ranks_are_debugged(line: str) -> None:
         "./train.py srun",
         "bash run.sh",
         "env A=1 python -m debugpy x.py mpirun",
+        "conda run -n ds python -m debugpy --wait-for-client 2.py",
+        "uv run --with lightning python -m debugpy 2.py",
+        "uv run --with lightning train.py",
+        "apptainer exec --bind /data/ds img.sif python 2.py",
     ],
 )
 def test_what_only_mentions_a_launcher_is_none(line: str) -> None:

@@ -53,6 +53,10 @@ def tk(step: str | None = None) -> dict[str, str]:
         ({**SRUN, "SLURM_STEP_ID": "4294967291", **tk("4294967291")}, None),
         ({"SLURM_PROCID": "0", "SLURM_LOCALID": "0"}, None),
         ({"SLURM_PROCID": "0", **tk(None)}, None),
+        # accelerate launch with one process, also in tk's own step of a job.
+        ({"ACCELERATE_MIXED_PRECISION": "no"}, Rank(0, 0, 1)),
+        ({"ACCELERATE_MIXED_PRECISION": "no", "SLURM_PROCID": "0", **tk(None)}, Rank(0, 0, 1)),
+        ({"ACCELERATE_MIXED_PRECISION": "no", **TORCHRUN}, Rank(5, 1, 8)),
         # A word that many programs use for something else.
         ({"RANK": "1"}, None),
         ({"RANK": "captain", "WORLD_SIZE": "2"}, None),

@@ -8,11 +8,13 @@ ${...} are not expanded; a remoteRoot of "." is the debuggee's working directory
 from __future__ import annotations
 
 import ntpath
+import os
 import posixpath
 import re
 import sys
 import unicodedata
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 
 Parts = tuple[str, ...]
@@ -48,8 +50,13 @@ class MappedRoots:
         return self.below(path) is not None or any(one.holds(path) for one in self.also)
 
     def below(self, path: str) -> Parts | None:
-        """The rest of a local path below (or at) the local root; None if outside."""
-        return rest_of(self.key(self.local_root), self.key(path))
+        """The rest of a local path below (or at) the local root; None if outside.
+
+        The root has no symlinks; an editor that was opened through one writes paths with it.
+        """
+        root = self.key(self.local_root)
+        rests = (rest_of(root, self.key(one)) for one in _spellings(path))
+        return next((rest for rest in rests if rest is not None), None)
 
     def above(self, path: str) -> Parts | None:
         """The way from a local directory down to the local root; None if there is none."""
@@ -204,6 +211,18 @@ def _expand(local: str, mirror: MappedRoots) -> str:
     if not rest or root.replace("\\", "/").endswith("/" + rest.replace("\\", "/")):
         return mirror.local_root
     return f"{root}/{rest}"
+
+
+@lru_cache(maxsize=1024)
+def _spellings(path: str) -> tuple[str, ...]:
+    """The path; the same with the symlinks of its directory resolved; with its own, too."""
+    if not path.startswith("/"):
+        return (path,)
+    parent, name = posixpath.split(posixpath.normpath(path))
+    try:
+        return path, posixpath.join(os.path.realpath(parent), name), os.path.realpath(path)
+    except (OSError, ValueError):  # no path of a file: a NUL, half a character
+        return (path,)
 
 
 def _plain(path: str) -> str:

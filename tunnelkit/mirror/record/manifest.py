@@ -32,13 +32,11 @@ _VERSION = 3
 _NS = 1_000_000_000
 _MANY = 100
 #: SQLite's errors of a file that is whole: a full or failing disk, a lock, no rights.
-_PASSING = frozenset(
-    (
-        *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM),
-        *(sqlite3.SQLITE_READONLY, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR),
-        *(sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL),
-    )
-)
+_PASSING = {
+    sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+}  # fmt: skip
 #: Columns that versions 1 and 2 lack.
 _UPGRADES = tuple(
     f"ALTER TABLE entry ADD COLUMN {name} TEXT NOT NULL DEFAULT ''" for name in ("stamp", "tried")
@@ -154,11 +152,8 @@ class Manifest:
             if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _PASSING:
                 raise  # the file is whole: without its rows edits there would be no conflicts
             os.replace(self.path, self.path.with_suffix(".damaged"))
-            for beside in (
-                f"{self.path}-wal",
-                f"{self.path}-shm",
-                self.path.with_suffix(".intents"),
-            ):
+            intents = self.path.with_suffix(".intents")
+            for beside in (f"{self.path}-wal", f"{self.path}-shm", intents):
                 Path(beside).unlink(missing_ok=True)
             self._load()
 

@@ -11,8 +11,9 @@ from tests.unit.debug.dap_messages import (
 from tunnelkit.debug.dap.path_mappings import MappedRoots
 from tunnelkit.debug.dap.session import DapSession
 from tunnelkit.debug.dap.session_facts import RANK_KEY, Child
-from tunnelkit.debug.debug_target import DebugTarget, TargetIdentity
+from tunnelkit.debug.debug_target import DebugTarget
 from tunnelkit.debug.rank_sessions import _child
+from tunnelkit.debug.target_identity import TargetIdentity
 
 MIRROR = MappedRoots("/home/me/code", "/r/code", fold_case=False)
 

@@ -227,3 +227,23 @@ def test_a_mapping_that_is_right_for_one_and_wrong_for_another() -> None:
 def test_a_file_is_held_by_any_of_them() -> None:
     assert BOTH.holds("/home/me/code/a.py") and BOTH.holds("/home/me/lib/x/b.py")
     assert not BOTH.holds("/home/me/library/b.py")
+
+
+def test_a_project_that_is_opened_through_a_symlink(tmp_path: Path) -> None:
+    """The mirror's root is resolved; the editor writes the link's name, and goes on doing so."""
+    real = tmp_path / "data" / "proj"
+    (real / "pkg").mkdir(parents=True)
+    (real / "pkg" / "x.py").touch()
+    link = tmp_path / "proj"
+    link.symlink_to(real)
+    mirror = MappedRoots(str(real), "/cluster/code", fold_case=False)
+    assert mirror.holds(f"{link}/pkg/x.py") and mirror.holds(str(link))
+    assert not mirror.holds(f"{tmp_path}/other/x.py") and not mirror.holds("/a\0b")
+
+    def mapping(remote: str) -> list[dict[str, str]]:
+        return [{"localRoot": str(link), "remoteRoot": remote}]
+
+    assert correct(mapping("/cluster/code"), mirror) is None
+    for old in ("/cluster/old", "."):
+        found = correct(mapping(old), mirror)
+        assert found is not None and found.mappings == mapping("/cluster/code")
