@@ -12,9 +12,9 @@ _FILTERS = (b"PARTITION", b"ACCOUNT", b"QOS", b"LICENSES", b"NAMES", b"USERS")
 
 
 class JobRecord(NamedTuple):
-    """end_s: when its time limit is reached. comment: "" if it has none."""
+    """end_s: when its time limit is reached, None for no limit. comment: "" if it has none."""
 
-    end_s: float
+    end_s: Optional[float]
     comment: str
 
 
@@ -54,9 +54,10 @@ class SlurmJob:
         """Ask Slurm; None if it does not answer."""
         out = self._run(["squeue", "-h", "-j", self._named, "-o", "%e %k"])
         end, _, comment = (out or "").strip("\n").partition(" ")
-        if not end.isdigit():
+        if not end:
             return None
-        return JobRecord(float(end), "" if comment == "(null)" else comment)
+        limit_s = float(end) if end.isdigit() else None
+        return JobRecord(limit_s, "" if comment == "(null)" else comment)
 
     def set_comment(self, text: str) -> bool:
         """Set the job's comment, which `squeue` shows; False if Slurm does not take it."""

@@ -20,7 +20,7 @@ _ALARM_S = 60
 #: Signals that end the keeping: the job is cancelled, or its time is over.
 _LET_GO = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 #: Longest text of a comment that is taken over.
-_COMMENT = 200
+_COMMENT = 4000
 
 
 class Job(Protocol):
@@ -80,7 +80,8 @@ class Keeping:
         self._until = self._begin + terms.keep_s
         self._looked = self._asked = time.monotonic()
         self._limit: Optional[float] = None
-        self._comment = ""
+        #: The user's own; None while it is not known.
+        self._comment: Optional[str] = None
         self._answered: object = None
         self._people = False
         self._since = now_ticks()
@@ -136,7 +137,8 @@ class Keeping:
         signal.alarm(0)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
         self._files.remove()
-        self._job.set_comment(self._comment)
+        if self._comment is not None:
+            self._job.set_comment(self._comment)
 
     def taken(self) -> str:
         """Return what being kept took, in words."""
@@ -185,6 +187,8 @@ class Keeping:
         self._limit = record.end_s
         if not record.comment.startswith("tk: kept"):
             self._comment = record.comment[:_COMMENT]
+        elif self._comment is None:
+            self._comment = ""
 
     def _look_for_people(self) -> None:
         people = anybody(self._job.full_id, self._since, self._job.variable)
@@ -214,7 +218,8 @@ class Keeping:
 
     def _show(self) -> None:
         text = f"tk: kept {self._cause.after} until {clock(self.last_moment())}, tk keep"
-        self._job.set_comment(text)
+        if self._comment is not None:  # else the user's own would be lost
+            self._job.set_comment(text)
         self._write()
 
     def _write(self) -> None:

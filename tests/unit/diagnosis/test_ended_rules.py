@@ -37,6 +37,8 @@ CUDA_OOM = TRACEBACK.replace(
 )
 OOM_STEP = StepView("0", "python", "OUT_OF_MEMORY", 0, 125)
 SLURM_END = "slurmstepd-n1: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-25T19:02:56"
+#: As newer releases write it.
+STAMPED_END = SLURM_END.replace("slurmstepd-n1: ", "[2026-11-25T19:02:56.166] ")
 
 
 def raised(words: str) -> str:
@@ -61,6 +63,9 @@ def raised(words: str) -> str:
         (job("F", -29, None), "", "timeout", PROVEN),
         (job("CANCELLED", 0, 15), TRACEBACK, "cancelled", PROVEN),
         (job("CANCELLED", 0, 15), f"{SLURM_END} ***", "cancelled", PROVEN),
+        (job("FAILED", 0, 9), f"{STAMPED_END} DUE TO TIME LIMIT ***", "timeout", PROVEN),
+        (job("FAILED", 1), "[2025-11-16T10:03:44.655] error: Detected 1 oom_kill event in StepId="
+         "28911.batch. Some of the step tasks have been OOM Killed.", "oom-limit", LIKELY),
         (job("FAILED", 0, 53, ran_s=0), "", "launch-output", LIKELY),
         (job("FAILED", 2), "slurmstepd: error: execve(): bad interpreter(/no/py): No such file or "
          "directory", "launch-interpreter", PROVEN),
@@ -150,6 +155,8 @@ def test_the_first_rule_that_holds(
         (f"{SLURM_END} DUE TO TIME LIMIT ***", "timeout"),
         (f"{SLURM_END} DUE TO PREEMPTION ***", "preempted"),
         (f"{SLURM_END} ***", "cancelled"),
+        (f"{STAMPED_END} DUE TO TIME LIMIT ***", "timeout"),
+        (f"{STAMPED_END} DUE to SIGNAL Terminated ***", "cancelled"),
         ("=>> PBS: job killed: walltime 5 exceeded limit 3", "timeout"),
         ("srun: error: n1: task 0: Out Of Memory", "oom-limit"),
         ("Segmentation fault (core dumped)", "segfault"),
@@ -191,8 +198,9 @@ def test_a_missing_directory_of_the_output_is_proven() -> None:
     assert found.next_steps[0].command == "mkdir -p /h/logs"
 
 
-def test_only_the_last_run_of_an_appended_log_counts() -> None:
-    text = CUDA_OOM + f"{SLURM_END} DUE TO PREEMPTION ***\nworking\n"
+@pytest.mark.parametrize("end", [SLURM_END, STAMPED_END])
+def test_only_the_last_run_of_an_appended_log_counts(end: str) -> None:
+    text = CUDA_OOM + f"{end} DUE TO PREEMPTION ***\nworking\n"
     found = verdict(job("FAILED", 7, restarts=1), text)
     assert found.code == "exit-unknown"
     assert [one.text for one in found.because if one.label == "earlier"]

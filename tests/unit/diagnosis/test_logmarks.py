@@ -47,6 +47,10 @@ FAULTS = (
      "TO TIME LIMIT ***"),
     ("ended-by-slurm", "slurmstepd-node1: error: *** STEP 16.0 ON n1 CANCELLED AT "
      "2026-11-25T19:02:56 ***"),
+    ("ended-by-slurm", "[2026-06-14T11:23:15.694] error: *** STEP 2121067.24 ON n1 CANCELLED AT "
+     "2026-06-14T11:23:15 DUE to SIGNAL Terminated ***"),
+    ("oom-limit", "[2025-11-16T10:03:44.655] error: Detected 1 oom_kill event in StepId=2.batch. "
+     "Some of the step tasks have been OOM Killed."),
     ("gpu-oom", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 "
      "has a total capacity of 79.15 GiB of which 13.25 MiB is free."),
     ("gpu-oom", "RuntimeError: CUDA out of memory. Tried to allocate 1.17 GiB (GPU 0; 24.00 GiB "

@@ -7,17 +7,20 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.processes import until
+from tunnelkit.keeper import waiting
 from tunnelkit.keeper.attached import anybody, now_ticks
 from tunnelkit.keeper.kept_files import KeptFiles
 from tunnelkit.keeper.main import parse_environ
 from tunnelkit.keeper.script_process import End
-from tunnelkit.keeper.slurm_job import resources
-from tunnelkit.keeper.waiting import cost, how
+from tunnelkit.keeper.slurm_job import JobRecord, resources
+from tunnelkit.keeper.waiting import Cause, Keeping, Terms, cost, how
 
 
 def test_states_are_private_and_gone_at_the_end(tmp_path: Path) -> None:
@@ -110,3 +113,58 @@ def test_the_words() -> None:
     assert facts == {"gpus": 4, "cpus": 16, "nodes": 2}
     assert cost(dict(facts), 1800) == "2 GPU-hours"
     assert cost({"gpus": 0, "cpus": 8}, 900) == "2 CPU-hours"
+
+
+class _Job:
+    """A job whose scheduler says this about it; comments are those that were set."""
+
+    variable, full_id, job_id, group, array = "SLURM_JOB_ID", "7", "7", "", None
+    cluster, name, node = "c", "train", "n1"
+
+    def __init__(self, record: JobRecord | None) -> None:
+        self._record = record
+        self.comments: list[str] = []
+
+    def record(self) -> JobRecord | None:
+        return self._record
+
+    def set_comment(self, text: str) -> bool:
+        self.comments.append(text)
+        return True
+
+    def resources(self) -> dict[str, int]:
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("record", "last"),
+    [
+        (JobRecord(None, "my own note"), ["my own note"]),  # without a time limit
+        (JobRecord(2e10, "x" * 3000), ["x" * 3000]),
+        (JobRecord(2e10, ""), [""]),
+        (None, []),  # Slurm does not answer: what is not known is not overwritten
+    ],
+)
+def test_the_users_own_comment_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: JobRecord | None, last: list[str]
+) -> None:
+    job = _Job(record)
+    files = KeptFiles(str(tmp_path), "c-7")
+    cause = Cause("its script failed", "after exit code 1")
+    keeping = Keeping(job, files, Terms(60.0, 60.0, 5.0), cause, {})
+    monkeypatch.setattr(keeping, "_arm", lambda: None)
+    monkeypatch.setattr(
+        waiting,
+        "signal",
+        SimpleNamespace(
+            alarm=lambda seconds: None,
+            pthread_sigmask=lambda how, what: None,
+            SIG_BLOCK=0,
+            SIGALRM=14,
+        ),
+    )
+    assert keeping.begin() == ""
+    keeping.finish()
+    shown = [] if record is None else [one for one in job.comments if one.startswith("tk: kept")]
+    assert len(shown) == (0 if record is None else 1)
+    assert job.comments[len(shown) :] == last

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from tunnelkit.diagnosis.ended.log.marks import Hit, find_marks
+from tunnelkit.diagnosis.ended.log.stepd import BY_SIGNAL, OF_STEPD, STEPD
 from tunnelkit.diagnosis.ended.log.traceback import Traceback, first_failure
 from tunnelkit.diagnosis.ended.words import KILL, SEGV, TERM, clock, signal_name
 from tunnelkit.diagnosis.evidence.box import BoxView
@@ -21,12 +22,12 @@ _PBS_SIGNAL, _SHELL_SIGNAL, _MOST_SIGNAL = 256, 128, 64
 #: Of codes that sacct shows alike these are a shell's 128+N more often than a program's own.
 _READ_AS_SIGNALS = frozenset({KILL, SEGV, TERM})
 _AGAIN = re.compile(
-    r"slurmstepd\S*: error: \*\*\* JOB \S+ ON \S+ CANCELLED AT \S+ "
+    STEPD + r"\*\*\* JOB \S+ ON \S+ CANCELLED AT \S+ "
     r"DUE TO (?:PREEMPTION|NODE FAILURE|JOB REQUEUE)"
 )
 # Lines at a log's end that the program has not written.
 _NOT_THE_PROGRAM = re.compile(
-    r"slurmstepd\S*: |srun: |\s*$|\S+: line \d+: +\d+ |make: \*\*\*|Terminated$|Killed$"
+    OF_STEPD + r"|slurmstepd\S*: |srun: |\s*$|\S+: line \d+: +\d+ |make: \*\*\*|Terminated$|Killed$"
 )
 #: The script itself, and Slurm's own; tk's agent and steps in a job that the user made.
 _NO_STEPS, _TK_STEPS = (
@@ -37,7 +38,7 @@ _NO_STEPS, _TK_STEPS = (
 _HELPERS_END = frozenset({1, 2, 13, TERM})
 #: The script or a user cancelled a step. Another task that failed has a line of its own.
 _STEP_CANCELLED = re.compile(
-    r"^slurmstepd\S*: error: \*\*\* STEP \d+\.(?P<step>\d+) ON \S+ CANCELLED AT \S+ \*\*\*"
+    rf"^{STEPD}\*\*\* STEP \d+\.(?P<step>\d+) ON \S+ CANCELLED AT \S+{BY_SIGNAL} \*\*\*"
 )
 _HELPERS_CODES = frozenset(_SHELL_SIGNAL + one for one in (*_HELPERS_END, KILL))
 _STEP_ERROR = re.compile(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 from tunnelkit.diagnosis.ended.case import STDIO_CODE, Case, Exit
+from tunnelkit.diagnosis.ended.log.stepd import STEPD
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
 _EXEC = re.compile(
-    r"^(?P<slurm>slurmstepd(?:-\S+)?: error: )?execve\(\): "
+    rf"^(?P<slurm>{STEPD})?execve\(\): "
     r"(?:bad interpreter\((?P<bad>[^)]*)\)|(?P<name>\S+)): "
     r"(?P<why>No such file or directory|Permission denied|Exec format error)$"
 )

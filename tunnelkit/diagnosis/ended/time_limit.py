@@ -6,12 +6,14 @@ import re
 
 from tunnelkit.diagnosis.ended.case import Case
 from tunnelkit.diagnosis.ended.exceptions import one_line
+from tunnelkit.diagnosis.ended.log.stepd import OF_STEPD
 from tunnelkit.diagnosis.ended.words import KILL, TERM, clock, span
 from tunnelkit.diagnosis.evidence.box import BoxSample
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
 _PBS_WALLTIME = -29
 #: `step 1200/5000`, `epoch 3 of 10`; tqdm's `120/500 [00:10<00:32`.
+_STEPD = re.compile(OF_STEPD)
 _PROGRESS = re.compile(
     r"\b(?P<what>[Ss]tep|[Ii]ter(?:ation)?|[Ee]poch|[Bb]atch)\b[ :=#\[(]{0,3}(?P<n>\d{1,9}) ?"
     r"(?:/|of) ?(?P<m>\d{1,9})|\b(?P<n2>\d{1,9})/(?P<m2>\d{1,9}) \[\d\d:\d\d"
@@ -96,7 +98,8 @@ def _written(case: Case, ran_s: float) -> _Activity | None:
     if job is None or job.end_s is None or len(case.end.logs) < 2:
         return None
     out = case.end.logs[0]
-    if out.written_s is None or not out.size_bytes or "slurmstepd" in out.text[-2000:]:
+    last = out.text[-2000:]
+    if out.written_s is None or not out.size_bytes or _STEPD.search(last) or "slurmstepd" in last:
         return None
     silent_s = job.end_s - out.written_s
     text = f"stdout was written last {span(silent_s)} before the end"

@@ -42,7 +42,7 @@ def _less(now: Situation) -> Iterator[NextStep]:
     if all(one.has > 0 for one in best.lacks):
         words = joined([amount(one.has, one.what) for one in best.lacks])
         options = [_option(one, now.job) for one in best.lacks]
-        yield NextStep(f"with {words} it fits {best.node.name} now", _again(now.job, options))
+        yield _again(now.job, f"with {words} it fits {best.node.name} now", options)
 
 
 def _option(one: Lack, job: JobView) -> str:
@@ -99,10 +99,12 @@ def _is_tks(job: JobView) -> bool:
     return job.name.startswith("tk-")
 
 
-def _again(job: JobView, options: list[str]) -> str:
-    """Return the command that asks for other amounts: a waiting job's can't be changed."""
+def _again(job: JobView, fits: str, options: list[str]) -> NextStep:
+    """Return the step that asks for other amounts: a waiting job's can't be changed.
+
+    No command for a user's own job: Slurm's record has neither its options nor, of `tk submit`,
+    its script; what cancels it first could lose it."""
+    asked = " ".join(options)
     if _is_tks(job):
-        return f"tk down && tk up {' '.join(options)}"
-    script = shlex.quote(job.command.split(" ")[0]) if job.command.startswith("/") else "SCRIPT"
-    array = [f"--array={job.elements}"] if job.elements else []
-    return f"{commands.cancel(job)} && sbatch {' '.join([*array, *options])} {script}"
+        return NextStep(fits, f"tk down && tk up {asked}")
+    return NextStep(f"{fits}: submit it again with {asked}, then {commands.cancel(job)}")

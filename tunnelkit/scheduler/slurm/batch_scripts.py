@@ -21,9 +21,10 @@ _SHORT_OPTIONAL = frozenset("kIs")
 _LONG_FLAGS = frozenset(
     re.split(
         " ",
-        "contiguous error-on-warn exclusive get-user-env help hold ignore-pbs immediate "
-        "kill-on-invalid-dep nice no-kill no-requeue overcommit oversubscribe parsable "
-        "propagate quiet reboot requeue resv-ports share spread-job stepmgr test-only usage "
+        "consolidate-segments contiguous error-on-warn exclusive get-user-env help hold ignore-pbs "
+        "immediate nice no-kill no-requeue oom-kill-step overcommit oversubscribe parsable "
+        "propagate quiet reboot requeue resv-ports share spread-job spread-segments stepmgr "
+        "test-only usage "
         "use-min-nodes verbose version wait wrap",
     )
 )
@@ -31,13 +32,14 @@ LONG_WITH_VALUE = frozenset(
     re.split(
         " ",
         "account acctg-freq array batch bb bbf begin chdir cluster cluster-constraint clusters "
-        "comment consolidate-segments constraint container container-id core-spec "
+        "comment constraint container container-id core-spec "
         "cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot dependency "
         "distribution error exclude export export-file extra extra-node-info gid gpu-bind "
         "gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint input "
-        "job-name licenses mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu "
+        "job-name kill-on-invalid-dep licenses mail-type mail-user mcs-label mem mem-bind "
+        "mem-per-cpu mem-per-gpu "
         "mincpus network nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu "
-        "ntasks-per-node ntasks-per-socket oom-kill-step open-mode output partition power prefer "
+        "ntasks-per-node ntasks-per-socket open-mode output partition power prefer "
         "priority profile qos reservation segment signal sockets-per-node switches thread-spec "
         "threads-per-core time time-min tmp tmpfs tres-bind tres-per-task uid umask wckey "
         "workdir",

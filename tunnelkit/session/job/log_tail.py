@@ -19,7 +19,10 @@ HINT = (
 _LINES = 3
 _MOST_CHARACTERS = 400
 # Lines that the scheduler itself writes about the job's end; they add nothing to it.
-_NOISE = re.compile(r"(slurmstepd|srun): .*(JOB|STEP) .* ON .* (CANCELLED|FAILED)|Terminated$")
+_NOISE = re.compile(
+    r"(?:(?:slurmstepd|srun): |\[\d{4}-[\d:.T-]+\] error: ).*(?:JOB|STEP) .* ON .* "
+    r"(?:CANCELLED|FAILED)|Terminated$"
+)
 # $1 tk's directory of jobs, then the names that the log may have. A network file system may show a
 # file of another host late.
 _READ = r"""

@@ -83,7 +83,7 @@ def _of_record(job: JobView, wanted: WantedLog) -> LogPlaceInfo:
         raise SchedulerError(
             f"job {job.job_id} has no log of its own",
             cause="the scheduler names no file for its output, as for one from salloc or qsub -I, "
-            "and for a PBS array as a whole",
+            "and for an array as a whole",
             hint="its output went to the terminal that started it; of an array, name one element",
         )
     place = _info(job.job_id, (stdout, stderr), wanted, job.state, None)

@@ -59,7 +59,7 @@ class JobTop:
         asking: list[asyncio.Task[None]] = []
         try:
             job = await self._record(job_id)
-            runs_on = job.nodes if watches else ()
+            runs_on = job.nodes if set(nodes) == set(job.nodes) else ()
             asking.append(asyncio.create_task(self._ask_on(job_id)))
             while True:
                 if job.state is not JobState.RUNNING or not job.nodes:

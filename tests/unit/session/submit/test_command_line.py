@@ -117,3 +117,8 @@ def test_the_lines_that_qsub_reads(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         scripts.check_args(["x"])
     scripts.check_args([])
+
+
+def test_an_options_value_is_not_the_script() -> None:
+    line = read_line(["--kill-on-invalid-dep", "yes", "--consolidate-segments", "s.sh", "1"])
+    assert (line.path, list(line.args)) == ("s.sh", ["1"])

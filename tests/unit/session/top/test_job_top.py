@@ -78,6 +78,12 @@ async def test_a_job_is_followed_to_its_new_nodes_and_to_its_end(
     assert all(one.closed for one in cluster.probes.values())
 
 
+async def test_nodes_that_are_out_of_date_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster([MOVED, ENDED])
+    assert (await nodes_shown(cluster, monkeypatch, "node1"))[-1] == ["node2"]
+    assert all(one.closed for one in cluster.probes.values())
+
+
 async def test_a_job_that_is_back_in_the_queue_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster([RUNS, WAITS])
     with pytest.raises(SchedulerError, match="job 7 does not run: PENDING"):

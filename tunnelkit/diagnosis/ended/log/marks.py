@@ -10,10 +10,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tunnelkit.diagnosis.ended.log.stepd import BY_SIGNAL, STEPD
+
 #: A longer line is cut: patterns stay quick.
 _LINE = 2000
 _PREFIX = re.compile(r"\[(?:rank|[A-Za-z_]{1,30})(\d{1,6})\]: ?| {0,7}(\d{1,6}): ")
-_SLURMSTEPD = r"^slurmstepd(?:-\S+)?: error: "
+_SLURMSTEPD = rf"^{STEPD}"
 _SRUN = r"^srun: error: (?P<node>\S+): tasks? (?P<rank>\d{1,6})\S*: "
 _ERROR = r"(?:Error|Exception): "
 
@@ -78,7 +80,7 @@ MARKS: tuple[Mark, ...] = (
     _mark("timeout", r"^=>> PBS: job killed: walltime (?P<used>\S+) exceeded limit (?P<limit>\S+)",
           "PBS ended it: walltime {used} over the limit {limit}"),
     _mark("ended-by-slurm", _SLURMSTEPD + r"\*\*\* (?P<what>JOB|STEP) (?P<step>\S+) ON \S+ "
-          r"CANCELLED AT (?P<at>\S+)(?: DUE TO (?P<why>[A-Z ]+?))? \*\*\*",
+          rf"CANCELLED AT (?P<at>\S+){BY_SIGNAL}(?: DUE TO (?P<why>[A-Z ]+?))? \*\*\*",
           "Slurm ended {what} {step}"),
     # -- memory of the GPU
     _mark("gpu-oom", r"CUDA out of memory\. Tried to allocate (?P<asked>[\d.]+ [KMGT]?i?B)",

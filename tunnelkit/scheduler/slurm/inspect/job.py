@@ -31,7 +31,7 @@ _KEYS = (
     "MinMemoryCPU MinMemoryTRES MinTmpDiskNode Features DelayBoot ClusterFeatures Prefer "
     "Reservation OverSubscribe Contiguous Licenses LicensesAlloc Network Exclusive Command "
     "SubmitLine WorkDir AdminComment SystemComment Comment Extra StdErr StdIn StdOut Power "
-    "Switches BurstBuffer BurstBufferState CPU_min_freq CPU_max_freq Governor "
+    "SegmentSize Switches BurstBuffer BurstBufferState CPU_min_freq CPU_max_freq Governor "
     "GresAllowTaskSharing GresEnforceBind GresOneTaskPerSharing KillOInInvalidDependent "
     "SpreadJob OOMKillStep CpusPerTres MemPerTres TresBind TresFreq TresPerJob TresPerNode "
     "TresPerSocket TresPerTask MailUser MailType NtasksPerTRES Container ContainerID "
@@ -42,6 +42,8 @@ _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)([KMGTP]?)")
 #: Slurm's time limits are whole minutes.
 _LEAST_LIMIT_S = 60
 _UNITS = {"K": 10, "": 20, "M": 20, "G": 30, "T": 40, "P": 50}
+#: NO_VAL, which Slurm's record of a whole array has for %a.
+_NO_INDEX = "4294967294"
 _INDEXES = re.compile(r"[0-9][0-9,:.-]*")
 _GPU = re.compile(rf"(?:gres[:/])?gpu(?:[:/]({GPU_TYPE}))?(?:[:=]([0-9]+))?")
 
@@ -104,8 +106,8 @@ def job_view(text: str) -> JobView | None:
         signal=signal,
         directory=value("WorkDir"),
         command=value("Command"),
-        stdout_path=value("StdOut"),
-        stderr_path=value("StdErr"),
+        stdout_path=_log_path(value("StdOut")),
+        stderr_path=_log_path(value("StdErr")),
         comment=value("Comment"),
         shape=_shape(found),
         raw_id=found["JobId"],
@@ -230,6 +232,11 @@ def _id(found: dict[str, str]) -> str:
     if re.fullmatch(r"[0-9]+", task) and found.get("ArrayJobId", "").isdigit():
         return f"{found['ArrayJobId']}_{task}"
     return found["JobId"]
+
+
+def _log_path(path: str) -> str:
+    """Return a log's path; "" for an array's own, where no element's index is filled in."""
+    return "" if _NO_INDEX in path else path
 
 
 def _elements(found: dict[str, str]) -> str:

@@ -26,6 +26,14 @@ def test_the_address_is_of_what_waits(number: str, tasks: str, state: str, addre
     assert job is not None and job.address == address
 
 
+def test_an_arrays_own_record_names_no_log_of_an_element() -> None:
+    """There %a is filled with NO_VAL; a path without it is the log of all elements."""
+    record = _RECORD.format("7", "2-4", "PENDING")
+    for path, found in (("/h/slurm-7_4294967294.out", ""), ("/h/all.out", "/h/all.out")):
+        job = job_view(f"{record} StdErr={path} StdOut={path} SegmentSize=4 Switches=1@1 Power=")
+        assert job is not None and (job.stdout_path, job.stderr_path) == (found, found)
+
+
 def test_a_shorter_limit_is_asked_for_by_the_address() -> None:
     slurm = SlurmInspector()
     assert slurm.shorten("7_[2,4-9]", 30)[-2:] == ["jobid=7_[2,4-9]", "timelimit=30"]
