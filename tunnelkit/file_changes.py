@@ -70,11 +70,7 @@ def apply(
     within: the folder that holds them all; no link may lead out of it, as a cloned project's
     could, to a file that the user's shell runs.
     """
-    pending = [change for change in changes if change.status != "already right"]
-    for change in pending:
-        _check_inside(change.path, within, error)
-        _check_unchanged(change, error)
-    for change in pending:
+    for change in check(changes, within=within, error=error):
         target = Path(os.path.realpath(change.path))
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -85,6 +81,17 @@ def apply(
                 cause=failure.strerror,
                 hint="check the directory and its permissions",
             ) from None
+
+
+def check(
+    changes: Iterable[FileChange], *, within: Path, error: type[TunnelkitError] = DebugError
+) -> list[FileChange]:
+    """Return those that `apply` would write now. Raises as `apply`."""
+    pending = [change for change in changes if change.status != "already right"]
+    for change in pending:
+        _check_inside(change.path, within, error)
+        _check_unchanged(change, error)
+    return pending
 
 
 def _check_inside(path: Path, within: Path, error: type[TunnelkitError]) -> None:

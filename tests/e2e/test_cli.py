@@ -11,6 +11,7 @@ import json
 import os
 import random
 import signal
+import sys
 import termios
 from collections.abc import AsyncIterator
 
@@ -324,3 +325,32 @@ async def test_a_reader_that_has_seen_enough_is_no_error(up: Project) -> None:
     )
     out, err = await process.communicate()
     assert len(out.splitlines()) == 1 and not err
+
+
+async def test_ctrl_c_is_the_pagers(up: Project) -> None:
+    """Ended with it, a pager such as less could not give the terminal its echo back."""
+    pager = up.dir / "pager"
+    pager.write_text(
+        f"#!{sys.executable}\n"
+        "import signal, sys, termios\n"
+        "text = sys.stdin.read()\n"
+        "done = []\n"
+        "signal.signal(signal.SIGINT, lambda *_: done.append(1))\n"
+        "before = termios.tcgetattr(1)\n"
+        "quiet = [*before]\n"
+        "quiet[3] &= ~termios.ECHO\n"
+        "termios.tcsetattr(1, termios.TCSANOW, quiet)\n"
+        "print('reads', flush=True)\n"
+        "while not done:\n"
+        "    signal.pause()\n"
+        "termios.tcsetattr(1, termios.TCSANOW, before)\n"
+        "print('gone on', flush=True)\n"
+    )
+    pager.chmod(0o755)
+    async with on_a_terminal(up, "help", "why", PAGER=str(pager)) as screen:
+        await screen.shows("reads")
+        assert not screen.flags() & termios.ECHO
+        screen.type("\x03")
+        await screen.shows("gone on")
+        assert await screen.ended() == 0
+        assert screen.flags() & termios.ECHO

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
 from typing import TYPE_CHECKING, cast
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 def main(argv: list[str] | None = None) -> None:
     """Run `tk`: the console script's entry."""
+    _open_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words[: _position(words) + 1]
     try:
@@ -43,6 +46,19 @@ def main(argv: list[str] | None = None) -> None:
             )
         )
         sys.exit(int(ExitCode.FAILURE))
+
+
+def _open_streams() -> None:
+    """Open /dev/null for closed streams (`tk ... >&-`), and write any text in any locale."""
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            with contextlib.suppress(OSError):
+                # The lowest free descriptor: none else may become the standard stream.
+                opened = os.open(os.devnull, os.O_RDWR)
+                setattr(sys, name, open(opened, "w" if fd else "r"))  # noqa: SIM115 - as long as tk
+        elif fd and isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _run(words: list[str]) -> None:

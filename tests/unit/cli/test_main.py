@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -249,3 +250,22 @@ def test_a_session_of_another_version_is_noticed() -> None:
     said = other_version({"version": "0.0.9"})
     assert said is not None and "started by tk 0.0.9" in said and "`tk down && tk up`" in said
     assert other_version({"version": __version__}) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [("version >&-", 0), ("trust --show >&-", 0), ("config show >&-", 0), ("status 2>&-", 4)],
+)
+def test_a_closed_stream_is_no_error(tmp_path: Path, line: str, code: int) -> None:
+    tk = Path(sys.executable).parent / "tk"
+    words = ["sh", "-c", f'exec "$0" {line}', str(tk)]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, b"", b"")
+
+
+def test_any_text_can_be_written_in_any_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="latin-1"))
+    cli._open_streams()
+    print("so — so", flush=True)
+    assert raw.getvalue() == b"so \\u2014 so\n"

@@ -218,7 +218,16 @@ def _others(compound: Values) -> list[object]:
 
 
 def _owned_task(entry: Values, found: Values) -> list[Assignment]:
-    return [(("command",), entry["command"]), (("args",), entry["args"])]
+    owned: list[Assignment] = [(("command",), entry["command"]), (("args",), entry["args"])]
+    options = found.get("options")
+    before = options.get("cwd") if isinstance(options, dict) else None
+    # The barrier is of the project whose port `tk: attach` has: of the one that was written last.
+    of_another = isinstance(before, str) and before.startswith(_local_root("") + "/")
+    if "options" in entry or of_another:
+        cwd = entry["options"]["cwd"] if "options" in entry else _local_root("")
+        whole = not isinstance(options, dict)
+        owned.append((("options",), {"cwd": cwd}) if whole else (("options", "cwd"), cwd))
+    return owned
 
 
 def _owned_configuration(entry: Values, found: Values) -> list[Assignment]:

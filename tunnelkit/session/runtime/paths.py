@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -22,6 +23,8 @@ from tunnelkit.machine import machine_id
 
 _SLUG = re.compile(r"[^A-Za-z0-9]+")
 _CONTROL = "control.sock"
+#: Of a file system without hard links.
+_NO_LINKS = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK))
 #: sockaddr_un holds 108 bytes on Linux, 104 elsewhere.
 _MAX_SOCKET_PATH_BYTES = 103
 #: ssh creates its control socket in ROOT/ID/l, with a name of 30 bytes.
@@ -315,13 +318,25 @@ def _lasting(path: Path, text: str) -> str:
         if known is not None:
             temporary.replace(path)  # an empty one
         else:
-            with suppress(FileExistsError):
-                os.link(temporary, path)  # the first one stays
+            _keep_first(temporary, path, text)
     except OSError as error:
         print(f"tk: can't write {path}: {error.strerror}", file=sys.stderr)
     finally:
         temporary.unlink(missing_ok=True)
     return _text_in(path) or text
+
+
+def _keep_first(temporary: Path, path: Path, text: str) -> None:
+    """Give the written file its name, unless another one has it already. Raises OSError."""
+    with suppress(FileExistsError):
+        try:
+            os.link(temporary, path)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(fd, "w") as file:
+                file.write(text)
 
 
 def _text_in(path: Path) -> str | None:

@@ -282,3 +282,23 @@ def test_any_file_keeps_its_entries_and_a_second_run_changes_nothing(
         raw = (project / ".vscode" / name).read_bytes()
         assert eol == "\n" or raw.count(b"\n") == raw.count(b"\r\n")
     assert statuses(merge(project)) == ["already right", "already right"]
+
+
+def test_the_barrier_is_of_the_project_whose_port_is_attached_to(tmp_path: Path) -> None:
+    """Two projects below one workspace folder, and then the folder itself."""
+    for subdir, port in (("a", 40056), ("b", 40057), ("", 40058)):
+        merge(tmp_path, subdir=subdir, port=port)
+        (task,) = read(tmp_path, "tasks.json")["tasks"]
+        cwd = task["options"]["cwd"]
+        assert cwd == "${workspaceFolder}" + (f"/{subdir}" if subdir else "")
+        (attach,) = read(tmp_path, "launch.json")["configurations"]
+        assert attach["connect"]["port"] == port
+
+
+def test_a_users_own_directory_of_the_task_stays(tmp_path: Path) -> None:
+    merge(tmp_path)
+    task = read(tmp_path, "tasks.json")["tasks"][0]
+    task["options"] = {"cwd": "/elsewhere", "env": {"A": "1"}}
+    write(tmp_path, "tasks.json", json.dumps({"version": "2.0.0", "tasks": [task]}))
+    merge(tmp_path)
+    assert read(tmp_path, "tasks.json")["tasks"][0]["options"] == task["options"]

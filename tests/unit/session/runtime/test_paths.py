@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import socket
@@ -232,3 +233,16 @@ def test_sessions_in_a_directory_open_to_others_are_none(shared: Path) -> None:
     paths.runtime.chmod(0o700)
     shared.chmod(0o777)
     assert list(p.live_sessions()) == []
+
+
+def test_a_state_directory_without_hard_links_keeps_the_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on some CIFS and FUSE mounts."""
+    monkeypatch.setenv("TK_STATE_DIR", str(tmp_path / "state"))
+
+    def link(*args: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", link)
+    assert len({p.session_paths(tmp_path).id for _ in range(3)}) == 1

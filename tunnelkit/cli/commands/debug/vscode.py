@@ -66,6 +66,8 @@ def plan_editor_files(
     from tunnelkit.debug.vscode import vscode as editor
 
     folder = Path(os.path.abspath(folder))
+    if not folder.is_relative_to(settings.project_dir):
+        folder = folder.resolve()  # the project's has no symlinks
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a directory", hint="give the directory VS Code opens")
     project = settings.project_dir
@@ -96,6 +98,8 @@ def plan_editor_files(
 def follow_port(settings: Settings, port: int) -> list[FileChange]:
     """Let launch.json, the project's and of folders above it, attach to the session's port.
 
+    The task before it is this project's then, too.
+
     Returns what was changed. A file that tk has not written into, or for another project, stays
     as it is.
     """
@@ -107,7 +111,8 @@ def follow_port(settings: Settings, port: int) -> list[FileChange]:
         subdir = project.relative_to(folder).as_posix() if folder != project else ""
         if editor.attach_port(folder, subdir) not in (None, port):
             planned = plan_editor_files(_at_port(settings, port), folder)
-            changes = [one for one in planned if one.path.name == "launch.json"]
+            launch = "launch.json"
+            changes = [one for one in planned if one.path.name == launch or one.status == "updated"]
             file_changes.apply(changes, within=folder)
             found += changes
     return found

@@ -87,6 +87,7 @@ def init(
     check_places(settings, all_of_it=True)
     # Planned before anything is written: a launch.json that can't be read stops it all.
     editor_changes = [] if no_vscode else _editor_changes(settings, silent=silent)
+    file_changes.check(editor_changes, within=target.parent)
     _write(target, answers, force=force)
     examine(load(target.parent)).agree()  # the user has just said it
     file_changes.apply(editor_changes, within=target.parent)
@@ -160,7 +161,7 @@ def _ask(target: Path, given: _Answers, *, may_ask: bool) -> _Answers:
         # The environment won't always be this one: what it names goes into the file.
         if settings.origins["cluster.login"].kind == "environment":
             login = str(settings.cluster.login)
-        profile = settings.profile
+        profile = settings.profile if given.login is None else given.profile
     else:
         if not may_ask:
             named = settings.profile
@@ -252,6 +253,10 @@ def _editor_changes(settings: Settings, *, silent: bool) -> list[FileChange]:
     """
     from tunnelkit.cli.commands.debug.vscode import plan_editor_files
 
+    if silent and settings.mirror.remote.startswith("~/"):
+        # To know that home takes another login, and another push or code.
+        note(".vscode not written, run `tk vscode` later")
+        return []
     try:
         return plan_editor_files(settings, settings.project_dir)
     except (ConnectionFailed, TimeoutExpired) as error:

@@ -10,6 +10,8 @@ from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note, say
 
 if TYPE_CHECKING:
+    from tunnelkit.config.schema import Settings
+    from tunnelkit.errors import TunnelkitError
     from tunnelkit.session.report.scrub import Scrubber
 
 
@@ -43,7 +45,10 @@ def bugreport(
     if path.exists() or path.is_symlink():
         raise UsageError(f"{path} is already there", hint="name another file with -o")
     note("checking and collecting ...")
-    files, scrubber = run(_collect(with_output=not no_output))
+    from tunnelkit.cli.commands.support.doctor import read_settings
+
+    settings = read_settings()  # may ask, and then Ctrl-C ends it
+    files, scrubber = run(_collect(settings, with_output=not no_output))
     write(files, path)
     for line in _told(files, scrubber):
         say(line)
@@ -64,12 +69,13 @@ def default_place() -> Path:
     return Path.home()
 
 
-async def _collect(*, with_output: bool) -> tuple[dict[str, str], Scrubber]:
-    from tunnelkit.cli.commands.support.doctor import read_settings, scene_here
+async def _collect(
+    settings: Settings | TunnelkitError, *, with_output: bool
+) -> tuple[dict[str, str], Scrubber]:
+    from tunnelkit.cli.commands.support.doctor import scene_here
     from tunnelkit.session.backends.registry import checks_for
     from tunnelkit.session.report.gather import gather
 
-    settings = read_settings()
     async with scene_here(settings) as scene:
         return await gather(scene, checks_for(settings), with_output=with_output)
 

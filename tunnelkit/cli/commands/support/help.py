@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from importlib import resources
@@ -92,10 +93,21 @@ def page(text: str) -> None:
         return
     # F: a text that fits is just printed. R: colours. X: it stays on the screen.
     environ = {"LESS": "FRX", **os.environ}
+    # Ctrl-C is the pager's: ended by it, less would leave the terminal without echo.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        subprocess.run(argv, input=shown + "\n", text=True, env=environ, check=False)
+        subprocess.run(
+            argv,
+            input=shown + "\n",
+            text=True,
+            env=environ,
+            check=False,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
     except OSError:
         say(shown)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _pager() -> list[str] | None:
