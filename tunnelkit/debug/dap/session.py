@@ -27,6 +27,7 @@ from tunnelkit.debug.dap.messages import (
     Message,
     PauseArguments,
     dump,
+    objects,
     parse,
     section,
     whole,
@@ -153,6 +154,9 @@ class DapSession:
     def _set_breakpoints(self, message: Message, body: bytes) -> Routed:
         arguments = section(message, "arguments")
         path, seq = section(arguments, "source").get("path"), whole(message.get("seq"))
+        if any(one.get("logMessage") for one in objects(arguments.get("breakpoints"))):
+            # pydevd sends a log point's text as output, and the program's stdout never has it.
+            self.output.is_logged = False
         if self._mirror is None or seq is None or self.facts.goodbye is not None:
             return Routed([body], [])
         if isinstance(path, str) and self._mirror.holds(path):

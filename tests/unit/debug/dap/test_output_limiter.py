@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.debug.dap_messages import answer, attached, event, names, output, read
+from tests.unit.debug.dap_messages import (
+    answer,
+    attached,
+    event,
+    names,
+    output,
+    read,
+    request,
+)
 from tunnelkit.debug.dap.output_limiter import OutputLimits
 from tunnelkit.debug.dap.session import DapSession
 
@@ -220,3 +228,12 @@ def test_bytes_are_bounded_and_each_line_is_shown_or_counted(
     assert lines + view.output.left_out_lines == total_in
     if not drains:
         assert view.output.left_out_lines == 0
+
+
+def test_with_a_log_point_the_log_gets_what_is_left_out() -> None:
+    """VS Code redirects output by default, and a log point's text is output of pydevd alone."""
+    view = small_view(redirectOutput=True)
+    for one, is_logged in (({"line": 3}, True), ({"line": 3, "logMessage": "{x}"}, False)):
+        source = {"path": "/p/a.py"}
+        view.from_editor(request(3, "setBreakpoints", source=source, breakpoints=[one]))
+        assert view.output.is_logged is is_logged
