@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _open_streams() -> None:
-    """Open /dev/null for closed streams (`tk ... >&-`), and write any text in any locale."""
+    """Open /dev/null for closed streams (`>&-`), and write any text in any locale."""
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         stream = getattr(sys, name)
         if stream is None:
