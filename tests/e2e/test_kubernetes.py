@@ -273,3 +273,17 @@ async def test_doctor_asks_for_each_right(pods: StandIn, project: KubeProject) -
     assert "create role tunnelkit" in found["rights"]["fix"]
     assert found["rights"]["data"]["role"]["kind"] == "Role"
     assert "you don't have the right to" in refused.err and "tk doctor" in refused.err
+
+
+async def test_a_pod_with_a_sidecar_is_entered_in_its_default_container(
+    pods: StandIn, project: KubeProject
+) -> None:
+    """The API server takes no exec without a container's name there; kubectl finds it."""
+    pods.make_pod("workbench-0", sidecars=("oauth-proxy", "istio-proxy"))
+    try:
+        status = await project.up("workbench-0")
+        assert status["state"] == "ready"
+        assert (await project.tk("run", "echo", "inside")).out == "inside\n"
+        await project.tk("down")
+    finally:
+        pods.remove_pod("workbench-0")

@@ -46,7 +46,7 @@ async def until(project: KubeProject, state: str, detail: str = "") -> dict[str,
 
 async def test_the_pod_in_the_place_of_an_evicted_one(pods: StandIn, project: KubeProject) -> None:
     """Mirror, port, loop and forward go on, and `tk ready` waits; the pods' roots differ."""
-    label = {"batch.kubernetes.io/job-name": "fit"}
+    label = {"job-name": "fit"}
     pods.make_pod("fit-a", **label)
     status = await project.up("job/fit")
     assert status["node"] == "fit-a"
@@ -160,7 +160,7 @@ async def test_a_bare_pod_and_one_that_ended_well_are_the_end(
     await until(project, "ended", "what ran in it is gone")
     await project.tk("down")
 
-    label = {"batch.kubernetes.io/job-name": "done"}
+    label = {"job-name": "done"}
     pods.make_pod("done-a", **label)
     await project.up("job/done")
     ended = {"name": "main", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
@@ -173,7 +173,7 @@ async def test_down_ends_the_wait_for_a_pod_that_does_not_come(
     pods: StandIn, project: KubeProject
 ) -> None:
     """The next pod is lost, too, before it could be used; then nothing comes."""
-    label = {"batch.kubernetes.io/job-name": "lost"}
+    label = {"job-name": "lost"}
     pods.make_pod("lost-a", **label)
     await project.up("job/lost")
     terminal = await project.loop("python", "2.py")

@@ -6,11 +6,14 @@ Shapes of child sessions as debugpy's adapter makes them (adapter/clients.py, no
 from __future__ import annotations
 
 from tunnelkit.debug.dap.messages import (
+    EVENT,
     REQUEST,
     Message,
     Request,
     StartDebuggingArguments,
+    dump,
     section,
+    whole,
 )
 from tunnelkit.debug.dap.path_mappings import MappedRoots, correct
 
@@ -62,6 +65,39 @@ def child_configuration(arguments: Message, name: str, **more: object) -> Messag
             connect[key] = arguments[key]
     kept = {key: value for key, value in arguments.items() if key not in _PARENTS_OWN}
     return {**kept, "name": name, "connect": connect, **more}
+
+
+def reported_child(arguments: Message, reported: Message) -> Message | None:
+    """Return the configuration for a child process that the adapter has reported; None if it names
+    none.
+
+    Nothing else of the report is taken: what the debuggee sends as an event passes the adapter, and
+    an editor starts whatever configuration it gets, on the laptop."""
+    pid = whole(reported.get("subProcessId"))
+    if pid is None or pid < 0:
+        return None
+    made = child_configuration(arguments, f"Subprocess {pid}", subProcessId=pid)
+    if not made["connect"]:  # dape: debugpy names its own port here
+        port = whole(section(reported, "connect").get("port"))
+        made["connect"] = {"host": "127.0.0.1", "port": port} if port else {}
+    return made
+
+
+def child_report(arguments: Message, message: Message) -> tuple[Message, bytes] | None:
+    """Return the configuration of a child process, and the message about it for the editor.
+
+    message: the adapter's event `debugpyAttach` or its request `startDebugging`. None: it names no
+    process."""
+    is_event = message.get("type") == EVENT
+    asked = section(section(message, "arguments"), "configuration")
+    child = reported_child(arguments, section(message, "body") if is_event else asked)
+    if child is None:
+        return None
+    seq = whole(message.get("seq")) or 0
+    if not is_event:
+        return child, dump(start_debugging(seq, child))
+    body = debugpy_attach(child)
+    return child, dump({"seq": seq, "type": EVENT, "event": "debugpyAttach", "body": body})
 
 
 def start_debugging(seq: int, configuration: Message) -> Request:

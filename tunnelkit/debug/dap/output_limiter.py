@@ -10,7 +10,7 @@ goes to the loop's record (`take_unlogged`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tunnelkit.debug.dap.messages import Message, OutputBody, dump, section
@@ -61,8 +61,9 @@ class OutputLimiter:
         self.due_s: float | None = None
         #: Lines left out so far, all in all.
         self.left_out_lines = 0
-        #: False: what is left out must be taken by `take_unlogged`.
-        self.is_logged = True
+        #: True: the program's own stdout is sent, which the log has, too.
+        self.redirects = True
+        self._with_log_points: set[str] = set()
         self._unlogged: list[str] = []
         self._limits = limits
         self._make_event = make_event
@@ -74,6 +75,19 @@ class OutputLimiter:
         self._budget = float(limits.burst_bytes)
         self._budget_at_s: float | None = None
         self._at_line_start = True
+
+    @property
+    def is_logged(self) -> bool:
+        """False: what is left out must be taken by `take_unlogged`."""
+        return self.redirects and not self._with_log_points
+
+    def log_points(self, path: object, breakpoints: Sequence[Message]) -> None:
+        """Note a file's breakpoints. pydevd sends a log point's text as output, which the program's
+        stdout never has; while there is one, the log gets some of stdout twice."""
+        if any(one.get("logMessage") for one in breakpoints):
+            self._with_log_points.add(str(path))
+        else:
+            self._with_log_points.discard(str(path))
 
     def take(self, body: bytes, message: Message, out: list[bytes], now_s: float) -> bool:
         """Take an output event; False if it is of a kind that passes by itself."""

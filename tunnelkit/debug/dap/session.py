@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from tunnelkit.debug.dap.attach_arguments import child_configuration, correct_attach
+from tunnelkit.debug.dap.attach_arguments import child_configuration, child_report, correct_attach
 from tunnelkit.debug.dap.breakpoints import BreakpointCheck, BreakpointChecks
 from tunnelkit.debug.dap.exit_report import EndOfSession, ExitReport
 from tunnelkit.debug.dap.messages import (
+    EDITOR_EVENTS,
     EVENT,
     REQUEST,
     RESPONSE,
@@ -142,7 +143,7 @@ class DapSession:
     def _attach(self, message: Message, body: bytes) -> Routed:
         corrected, notice = correct_attach(message, self._mirror)
         self.facts = self.facts.with_attach(corrected)
-        self.output.is_logged = self.facts.redirects_output
+        self.output.redirects = self.facts.redirects_output
         messages = [self.console(notice)] if notice else []
         return Routed([body if corrected is message else dump(corrected)], messages)
 
@@ -154,9 +155,7 @@ class DapSession:
     def _set_breakpoints(self, message: Message, body: bytes) -> Routed:
         arguments = section(message, "arguments")
         path, seq = section(arguments, "source").get("path"), whole(message.get("seq"))
-        if any(one.get("logMessage") for one in objects(arguments.get("breakpoints"))):
-            # pydevd sends a log point's text as output, and the program's stdout never has it.
-            self.output.is_logged = False
+        self.output.log_points(path, objects(arguments.get("breakpoints")))
         if self._mirror is None or seq is None or self.facts.goodbye is not None:
             return Routed([body], [])
         if isinstance(path, str) and self._mirror.holds(path):
@@ -204,10 +203,7 @@ class DapSession:
             if kind == RESPONSE:
                 self._adapter_response(request, body, out)
             else:
-                if name == b"startDebugging":
-                    arguments = section(parse(body), "arguments")
-                    self.facts = self.facts.with_child(section(arguments, "configuration"))
-                out.append(body)
+                out += self._child(body) if name == b"startDebugging" else [body]
         if self.facts.disconnected:
             self.output.drain(out, now_s)
         else:
@@ -237,18 +233,26 @@ class DapSession:
             out += self._terminated(body)
         elif name == b"breakpoint":
             out += self._breakpoints.event(body)
-        else:
+        elif name == b"debugpyAttach":
+            out += self._child(body)
+        elif name in EDITOR_EVENTS:
             if name == b"exited":
                 if self._end.exited_told:
                     return
                 self._end.exited_told = True
-            elif name == b"debugpyAttach":
-                self.facts = self.facts.with_child(section(parse(body), "body"))
             elif name == b"stopped" and self._process_name:
                 body = dump(stopped_by_name(parse(body), self._process_name))
             elif name == b"process":
                 self._pausing.pid = whole(section(parse(body), "body").get("systemProcessId"))
             out.append(body)
+
+    def _child(self, body: bytes) -> list[bytes]:
+        """A child process that the adapter reports."""
+        report = child_report(self.facts.attach_arguments, parse(body))
+        if report is None:
+            return []
+        self.facts = self.facts.with_child(report[0])
+        return [report[1]]
 
     def _terminated(self, body: bytes) -> list[bytes]:
         if self._end.over:
@@ -266,10 +270,7 @@ class DapSession:
         return self._told_end()
 
     def give_up(self, why: str = "") -> list[bytes]:
-        """The exit status will never be known: `terminated` must not wait longer.
-
-        why: the reason for the user.
-        """
+        """The exit status will never be known (why: for the user): `terminated` waits no more."""
         self._end.given_up = True
         messages = [*self._flush_output(), self.console(why, "important")] if why else []
         return [*messages, *self._told_end()]
@@ -288,7 +289,7 @@ class DapSession:
 
     @property
     def end_awaited(self) -> bool:
-        """True while `terminated` is held for `ended` or `give_up`."""
+        """True while `terminated` is held."""
         return self._end.awaited
 
     def hang_up(self) -> list[bytes]:
@@ -373,8 +374,7 @@ class DapSession:
         The request `startDebugging`, whose response stays here; for clients without it
         debugpy's own event `debugpyAttach`.
         """
-        by_request = self.facts.supports_start_debugging
-        return self._own.start_child(configuration, by_request=by_request)
+        return self._own.start_child(configuration, by_request=self.facts.supports_start_debugging)
 
     def console(self, text: str, category: str = "console") -> bytes:
         """Return a line for the editor's debug console."""

@@ -134,6 +134,11 @@ class ApiServer:
             phase = pod.status.get("phase")
             said = f"cannot exec into a container in a completed pod; current phase is {phase}"
             raise Refused(500, "InternalError", said)
+        names = pod.container_names
+        if len(names) > 1 and request.first("container") not in names:
+            # kubectl names the default one by itself; the API server does not.
+            said = f"a container name must be specified for pod {pod.name}, choose one of: {names}"
+            raise Refused(400, "BadRequest", said)
         if not wants_upgrade(request):
             raise Refused(400, "BadRequest", "Upgrade request required")
         return pod

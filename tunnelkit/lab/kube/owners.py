@@ -55,6 +55,7 @@ class Owner:
         metadata = _of(made, "metadata")
         if self.kind == "Job":
             mark = {
+                "job-name": self.name,
                 "batch.kubernetes.io/job-name": self.name,
                 "batch.kubernetes.io/job-completion-index": str(number),
             }

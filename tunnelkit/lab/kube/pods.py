@@ -67,6 +67,13 @@ class Pod:
         """The pod's status, to be changed in place."""
         return _object(self.json, "status")
 
+    @property
+    def container_names(self) -> list[str]:
+        """The names of its containers, of which only the first one runs."""
+        listed = _object(self.json, "spec").get("containers")
+        found = listed if isinstance(listed, list) else []
+        return [str(one.get("name")) for one in found if isinstance(one, dict)]
+
     def environment(self) -> dict[str, str]:
         """Return what a process in this pod has for an environment."""
         image = str(self.container.get("image"))

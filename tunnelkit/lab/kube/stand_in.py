@@ -83,11 +83,13 @@ class StandIn:
         env: Mapping[str, str] | None = None,
         probe: Json | None = None,
         deadline_s: int | None = None,
+        sidecars: Sequence[str] = (),
         **labels: str,
     ) -> Path:
         """Make a pod that sleeps, or runs a command; return its directory.
 
-        owner: kind and name. probe: a livenessProbe, which nobody asks."""
+        owner: kind and name. probe: a livenessProbe, which nobody asks. sidecars: further
+        containers, which don't run."""
         owners = [] if owner is None else [{"kind": owner[0], "name": owner[1]}]
         container: Json = {"name": "main", "image": image}
         if command:
@@ -95,7 +97,8 @@ class StandIn:
         container["env"] = [{"name": key, "value": value} for key, value in (env or {}).items()]
         if probe is not None:
             container["livenessProbe"] = probe
-        spec: Json = {"containers": [container]}
+        others: list[object] = [{"name": name, "image": "standin"} for name in sidecars]
+        spec: Json = {"containers": [container, *others]}
         if deadline_s is not None:
             spec["activeDeadlineSeconds"] = deadline_s
         pod: Json = {

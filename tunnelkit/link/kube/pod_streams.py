@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Sequence
 
 from tunnelkit.child_process import MOST_BYTES, MOST_ERROR_BYTES, Lines, stream_pair, too_much
@@ -22,6 +23,7 @@ from tunnelkit.model import Completed
 _READ_BYTES = 1 << 18
 _FLUSH_S = 0.5
 _NO_STATUS = 255
+_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
 class _Exec:
@@ -140,6 +142,8 @@ class PodStreams:
         self._streams: set[PodStream] = set()
         self._running: set[_Exec] = set()
         self._accepted = accepted
+        #: The default container of pods with several, by pod; "" for one with a single one.
+        self._containers: dict[str, str] = {}
 
     async def run(self, pod: str, words: Sequence[str], *, stdin: bytes) -> Completed:
         """See `base.Link.run`; the caller bounds the time."""
@@ -176,7 +180,8 @@ class PodStreams:
         await asyncio.gather(*cuts, *(one.hang_up() for one in tuple(self._running)))
 
     async def _start(self, pod: str, words: Sequence[str], *, stdin: bool) -> _Exec:
-        url = self._target.exec_url(pod, words, stdin=stdin)
+        container = await self._container(pod)
+        url = self._target.exec_url(pod, words, stdin=stdin, container=container)
         try:
             async with asyncio.timeout(self._target.start_timeout_s):
                 answer = await http.upgrade(self._proxy.socket, url)
@@ -190,7 +195,19 @@ class PodStreams:
         self._accepted.add(pod)
         return _Exec(answer)
 
+    async def _container(self, pod: str) -> str:
+        """Return the container to name; kubectl finds it by itself, the API server does not."""
+        if self._target.container is not None:
+            return ""
+        if pod not in self._containers:
+            answer = await self._proxy.request("GET", self._target.pod_url(pod))
+            if answer.status != 200:
+                return ""  # the exec is refused for the same reason, and says so
+            self._containers[pod] = default_container(answer.body)
+        return self._containers[pod]
+
     def _refused(self, pod: str, answer: http.Response) -> ConnectionFailed:
+        self._containers.pop(pod, None)  # another pod may have its name now
         what = f"run a command in pod {pod}"
         return self._accepted.refusal(pod, answer.status, said(answer.body), what=what)
 
@@ -201,6 +218,19 @@ class PodStreams:
             transient=True,
             hint=f"does it run? `kubectl get pod {pod}`",
         )
+
+
+def default_container(body: bytes) -> str:
+    """Return the container that `kubectl exec` takes in this pod; "" where there is no choice."""
+    try:
+        pod = json.loads(body)
+        names = [str(one["name"]) for one in pod["spec"]["containers"]]
+        marked = (pod["metadata"].get("annotations") or {}).get(_DEFAULT_CONTAINER)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return ""
+    if len(names) < 2:
+        return ""
+    return str(marked) if marked in names else names[0]
 
 
 async def _feed(running: _Exec, stdin: bytes) -> None:

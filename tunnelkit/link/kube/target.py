@@ -61,15 +61,23 @@ class KubeTarget:
         where = [f"--context={self.context}", f"--namespace={self.namespace}"]
         return [self.kubectl, *where, *words]
 
-    def exec_url(self, pod: str, argv: Sequence[str], *, stdin: bool = True) -> str:
-        """Return the path of an exec request. Raises UsageError if it is too long for a URL."""
+    def pod_url(self, pod: str) -> str:
+        """Return the path of a pod. Raises UsageError for what is no name."""
+        return f"/api/v1/namespaces/{self.namespace}/pods/{check_pod(pod)}"
+
+    def exec_url(
+        self, pod: str, argv: Sequence[str], *, stdin: bool = True, container: str = ""
+    ) -> str:
+        """Return the path of an exec request. Raises UsageError if it is too long for a URL.
+
+        container: of a pod that has several, which the API server must be given; the target's own
+            goes before."""
         query = [("command", word) for word in _words(argv)]
         query += [("stdin", "true")] if stdin else []
         query += [("stdout", "true"), ("stderr", "true")]
-        if self.container is not None:
-            query.append(("container", self.container))
-        place = f"/api/v1/namespaces/{self.namespace}/pods/{check_pod(pod)}/exec"
-        url = f"{place}?{urlencode(query, quote_via=quote)}"
+        if self.container is not None or container:
+            query.append(("container", self.container or container))
+        url = f"{self.pod_url(pod)}/exec?{urlencode(query, quote_via=quote)}"
         if len(url) > MOST_URL_BYTES:
             raise UsageError(
                 f"a command of {len(url)} bytes is too long for a request to the API server",

@@ -54,11 +54,14 @@ class Manifest:
 
     @property
     def own_command(self) -> list[str]:
-        """The words of the first container's own command; empty if its image has it.
+        """The words of the first container's own command; empty if its image has it, to which
+        `args` alone belong.
 
         Those of `sh -c "..."`, where nothing in it needs a shell."""
         for template, _ in self.kind.templates(self.written):
             found = _container(template, self.container)
+            if not found.get("command"):
+                return []
             parts = [found.get("command"), found.get("args")]
             words = [str(word) for part in parts if isinstance(part, list) for word in part]
             is_plain = len(words) == 3 and not _NEEDS_SHELL.search(words[2])

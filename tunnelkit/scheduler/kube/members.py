@@ -47,9 +47,10 @@ def label(pod: Pod, key: str) -> str:
 
 
 def _number(pod: Pod, *keys: str) -> int:
-    """Return the first of these labels as a number; a large one if there is none."""
+    """Return the first of these labels or annotations as a number; a large one if there is none."""
     for key in keys:
-        value = label(pod, key)
+        # Before 1.28 a Job's index is an annotation alone.
+        value = label(pod, key) or text(pod, "metadata", "annotations", key)
         if value.isdecimal() and len(value) < 9:
             return int(value)
     return 1 << 30
@@ -92,7 +93,7 @@ GROUPS = (
     PodGroup(("deployment", "deploy"), "", "ReplicaSet", lambda pod: (0,)),
     PodGroup(
         ("job",),
-        f"{_BATCH}job-name",
+        "job-name",  # which every release sets; those before 1.27 have no other
         "",
         lambda pod: (_number(pod, f"{_BATCH}job-completion-index"),),
     ),

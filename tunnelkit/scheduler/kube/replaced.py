@@ -11,7 +11,6 @@ from tunnelkit.scheduler.kube.members import field as of
 from tunnelkit.scheduler.kube.words import PodState, container_of, container_status, how_terminated
 
 _MOST_LOST = 64
-_SUCCEEDED = "Succeeded"
 
 
 def instance_of(pod: Pod, container: str | None) -> str:
@@ -58,8 +57,9 @@ class RunningPods:
         if now.split(" ")[0] != before.split(" ")[0]:
             self._lose(name, "it was deleted, and another pod has its name now")
         elif state.state is JobState.ENDED:
-            why = state.why if state.ending else f"{state.native}, {state.why}"
-            self._lose(name, why, returns=state.native != _SUCCEEDED)
+            plain = state.ending or state.native == "Running"  # beside a sidecar that runs on
+            why = state.why if plain else f"{state.native}, {state.why}"
+            self._lose(name, why, returns=state.code != "pod-done")
         elif state.state is JobState.PENDING or (state.state is JobState.RUNNING and now != before):
             self._lose(name, restarted(pod, self.container))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tunnelkit.model import JobState
 from tunnelkit.scheduler.base import PendingCause
@@ -70,11 +70,11 @@ def judge(pod: Pod, container: str | None = None) -> PodState:
         why = _disruption(pod) or ("its node was lost" if lost else "it is being deleted")
         code = "pod-node-lost" if lost else "pod-evicted" if _disruption(pod) else "pod-deleted"
         return PodState(JobState.ENDED, "Terminating", why, ending=True, code=code)
+    if field(status, "state", "running") is not None:  # whatever becomes of its sidecars
+        return PodState(JobState.RUNNING, "Running", code="pod-runs")
     waiting = _waiting(status, name) or _waiting_init(pod)
     if waiting is not None:
         return waiting
-    if field(status, "state", "running") is not None:
-        return PodState(JobState.RUNNING, "Running", code="pod-runs")
     if (last := field(status, "state", "terminated")) is not None:
         why = f"container {line(name)} is restarted; the last time {how_terminated(last)}"
         held = PendingCause.HELD
@@ -168,6 +168,10 @@ def how_terminated(terminated: object) -> str:
 
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 _CONFIG = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+#: Of a slow disk or a busy kubelet, which tries again until it works.
+_HEALS = re.compile(
+    "context deadline exceeded|failed to (?:sync|reserve)|timed out waiting|is reserved for"
+)
 
 
 def _waiting(status: Mapping[str, object], name: str) -> PodState | None:
@@ -182,7 +186,8 @@ def _waiting(status: Mapping[str, object], name: str) -> PodState | None:
         return PodState(JobState.PENDING, reason, why, cause, code="pod-image")
     if reason in _CONFIG:
         why = f"container {shown} can't be made ({reason}): {said or 'no reason given'}"
-        return PodState(JobState.PENDING, reason, why, PendingCause.FIX, code="pod-config")
+        cause = PendingCause.HELD if _HEALS.search(said) else PendingCause.FIX
+        return PodState(JobState.PENDING, reason, why, cause, code="pod-config")
     if reason == "CrashLoopBackOff":
         last = field(status, "lastState", "terminated")
         count = field(status, "restartCount")
@@ -196,7 +201,9 @@ def _waiting_init(pod: Pod) -> PodState | None:
     found = field(pod, "status", "initContainerStatuses")
     for one in found[:64] if isinstance(found, list) else ():
         if isinstance(one, Mapping) and (state := _waiting(one, text(one, "name"))) is not None:
-            return state
+            # One that fails until something else is there starts by itself, then.
+            is_loop = state.code == "pod-crash-loop"
+            return replace(state, cause=PendingCause.HELD) if is_loop else state
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -31,6 +32,9 @@ _COMES_S = 600.0
 #: An agent that was asked to end is gone within this time.
 _ENDS_S = 5.0
 _NOT_FOUND = 127
+#: `exec: "sh": executable file not found in $PATH`; CRI-O's crun quotes by backticks, and runc by
+#: what its log escapes.
+_NO_SHELL = re.compile(r"(?=.*executable file)(?=.*not found in \$PATH).*[\"`']sh\\?[\"`']", re.S)
 _DEFAULT_DIRECTORY = "~/.cache/tunnelkit"
 #: Images have Python under these names; the setting's comes first.
 _PYTHONS = (
@@ -114,7 +118,7 @@ class PodAgent:
         order = json.dumps({**self._order("clean"), "wait_s": _ENDS_S})
         argv = [*_with_shell(self.cluster), str(len(script())), order]
         done = await self.link.run(argv, node=self.pod, stdin=script())
-        if done.exit_code == _NOT_FOUND and '"sh"' in done.error_text:
+        if _has_no_shell(done.exit_code, done.error_text):
             argv = [*_without_shell(self.cluster), str(len(script())), order]
             done = await self.link.run(argv, node=self.pod, stdin=script())
         if done.exit_code != 0:
@@ -165,7 +169,7 @@ class PodAgent:
     async def _refusal(self, stream: ByteStream) -> Exception:
         """Return the error for a script that ended without an answer."""
         code, said = await stream.wait(), printable(stream.diagnosis())
-        if code == _NOT_FOUND and _OUR_WORDS not in said and '"sh"' in said:
+        if _OUR_WORDS not in said and _has_no_shell(code, said):
             return _NoShell()
         if code in (126, _NOT_FOUND):
             return AllocationError(
@@ -211,6 +215,11 @@ class PodAgent:
             else (),
             need=report.get("have") is not True,
         )
+
+
+def _has_no_shell(code: int, said: str) -> bool:
+    """True if the pod's runtime found no `sh`: containerd ends with 127, CRI-O with 255."""
+    return code in (1, 126, _NOT_FOUND, 255) and _NO_SHELL.search(said) is not None
 
 
 class _NoShell(Exception):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.unit.debug.dap_messages import (
     event,
     read,
@@ -88,7 +90,7 @@ def test_clients_without_start_debugging_get_debugpys_event() -> None:
     assert announced["body"] == {**configuration, "request": "attach"}
 
 
-def test_children_that_the_adapter_announces_are_noted_and_passed() -> None:
+def test_children_that_the_adapter_announces_get_their_parents_configuration() -> None:
     view = with_children(True)
     configuration = {"name": "Subprocess 41", "subProcessId": 41}
     asked = said(
@@ -100,5 +102,29 @@ def test_children_that_the_adapter_announces_are_noted_and_passed() -> None:
         }
     )
     announced = event("debugpyAttach", {**configuration, "subProcessId": 42})
-    assert view.from_adapter([asked, announced], 0.0) == [asked, announced]
-    assert view.facts.children == (Child(41, "Subprocess 41"), Child(42, "Subprocess 41"))
+    by_request, by_event = read(view.from_adapter([asked, announced], 0.0))
+    first = view.child_configuration("Subprocess 41", subProcessId=41)
+    assert by_request["arguments"] == {"request": "attach", "configuration": first}
+    second = view.child_configuration("Subprocess 42", subProcessId=42)
+    assert by_event["body"] == {**second, "request": "attach"}
+    assert view.facts.children == (Child(41, "Subprocess 41"), Child(42, "Subprocess 42"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"type": "debugpy", "request": "launch", "python": ["/bin/sh", "-c", "id"]},
+        {"request": "launch", "subProcessId": 7, "program": "/x", "preLaunchTask": "evil"},
+        {"subProcessId": 7, "type": "node", "connect": {"host": "evil", "port": 1}},
+        {"subProcessId": "7"},
+        {"subProcessId": -1},
+    ],
+)
+def test_no_configuration_of_the_debuggees_reaches_the_editor(body: dict[str, object]) -> None:
+    """An event of the debuggee's own passes the adapter, and an editor starts what it says."""
+    for name in ("debugpyAttach", "ptvsd_attach", "debugpySockets", "evil.command"):
+        view = with_children(False)
+        sent = read(view.from_adapter([event(name, body)], 0.0))
+        own = view.child_configuration("Subprocess 7", subProcessId=7)
+        wanted = [{**own, "request": "attach"}] if body.get("subProcessId") == 7 else []
+        assert [one["body"] for one in sent] == (wanted if name == "debugpyAttach" else [])

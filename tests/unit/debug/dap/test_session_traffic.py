@@ -26,9 +26,7 @@ MIRROR = MappedRoots("/home/me/code", "/r/code", fold_case=False)
 TERMINATED = event("terminated")
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"{", b"[1]", b"3", b'{"type": 4}', b'{"type": "event"}', b"\xff\xfe", b"{}"]
-)
+@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"3", b'{"type": 4}', b"\xff\xfe", b"{}"])
 def test_what_is_no_message_is_somebody_elses_to_judge(body: bytes) -> None:
     view = attached(DapSession(MIRROR))
     assert view.from_editor(body) == ([body], [])

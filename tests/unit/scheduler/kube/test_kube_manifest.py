@@ -177,6 +177,8 @@ def test_the_container_is_the_one_that_kubectl_takes() -> None:
         (["sh", "-c", "python a.py\npython b.py"], None, ["sh", "-c", "python a.py\npython b.py"]),
         (["sh", "-c", "python a.py"], ["x"], ["sh", "-c", "python a.py", "x"]),
         (None, None, []),
+        # Of the image's own program, which the manifest does not name.
+        (None, ["--backend", "nccl"], []),
     ],
 )
 def test_the_own_command_is_that_of_a_shell_that_does_nothing_else(

@@ -157,3 +157,15 @@ def test_a_pod_that_was_named_itself_ends_and_says_why() -> None:
     status = cluster.has(pod("w-0", "a", run=1, last=OOM), job_id="pod/w-0")
     assert (status.state, status.lost) == (JobState.ENDED, ())
     assert "restarted (killed for memory (OOMKilled)" in (status.explanation or "")
+
+
+def test_a_program_that_ended_well_beside_a_sidecar_has_no_successor() -> None:
+    cluster = Cluster()
+    cluster.has(pod("w-0", "u1"))
+    done: Json = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+    over = pod("w-0", "u1", state=done)
+    spec = over["spec"]
+    assert isinstance(spec, dict)
+    spec["restartPolicy"] = "Never"
+    (lost,) = cluster.has(over).lost
+    assert (lost.returns, lost.why) == (False, "it ended with exit code 0")

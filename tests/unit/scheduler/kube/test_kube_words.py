@@ -378,3 +378,28 @@ def test_what_a_pod_can_not_be_asked_for() -> None:
         Kubernetes("n").submit(ResourceRequest(), job_name="j", body="x", log_dir="")
     assert (quantity("800M"), quantity("1T"), quantity("512")) == ("800Mi", "1Ti", "512Mi")
     assert session_label("___") == "tk"
+
+
+def test_a_sidecar_that_fails_does_not_end_a_program_that_runs() -> None:
+    loop = {"waiting": {"reason": "CrashLoopBackOff"}}
+    sidecar = {"name": "istio-proxy", "state": loop}
+    main = {"name": "main", "state": {"running": {}}}
+    both = {"phase": "Running", "containerStatuses": [main], "initContainerStatuses": [sidecar]}
+    assert judge(_with(both)).state is RUNS
+    waits = judge(_with({"phase": "Pending", "initContainerStatuses": [sidecar]}))
+    assert (waits.state, waits.cause) == (WAITS, PendingCause.HELD)
+
+
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        ("context deadline exceeded", PendingCause.HELD),
+        ("failed to reserve container name main_p_0: name is reserved for 1a2b", PendingCause.HELD),
+        ("failed to sync configmap cache: timed out waiting for the condition", PendingCause.HELD),
+        ('configmap "nope" not found', PendingCause.FIX),
+    ],
+)
+def test_what_the_kubelet_heals_is_waited_for(message: str, cause: PendingCause) -> None:
+    waiting = {"waiting": {"reason": "CreateContainerError", "message": message}}
+    found = judge(_with({"containerStatuses": [{"name": "main", "state": waiting}]}))
+    assert (found.state, found.cause) == (WAITS, cause)
