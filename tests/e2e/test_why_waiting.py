@@ -113,7 +113,7 @@ async def test_fragmented_gpus(queue: Queue) -> None:
     verdict = await queue.why(job, "fragmented")
     assert "no single node has 2 GPUs free" in verdict["sentence"]
     assert "GPUs by node: node1 1, node2 1" in _told(verdict, "free")
-    assert "--gpus-per-node=1" in verdict["next_steps"][0]["command"]
+    assert "submit it again with --gpus-per-node=1" in verdict["next_steps"][0]["text"]
 
 
 async def test_fragmented_cpus(queue: Queue) -> None:

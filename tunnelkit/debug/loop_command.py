@@ -175,7 +175,7 @@ def starts_ranks(words: Sequence[str]) -> bool:
     before = before_program(words)
     follows = words[len(before) : len(before) + 1]
     # `conda run -n ds python x.py`: such a launcher starts scripts, not another Python.
-    is_python = bool(follows) and not follows[0].endswith(".py")
+    is_python = bool(follows) and not follows[0].endswith(".py") and "--no_python" not in before
     return any(
         python_command.is_launcher_word(word)
         and not (PurePosixPath(word).name in _OF_SCRIPTS and (is_python or option in _NAMING))

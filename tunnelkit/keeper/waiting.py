@@ -127,9 +127,11 @@ class Keeping:
             self._look_for_people()
         if now - self._asked >= _LIMIT_S:
             self._asked = now
+            was_silent = self._comment is None
             self._ask_scheduler()
             self._arm()
-            self._write()  # another time limit moves the end
+            # Another time limit moves the end.
+            self._show() if was_silent else self._write()
         return self.reason()
 
     def finish(self) -> None:

@@ -38,6 +38,7 @@ from tunnelkit.mirror.remote.edits import cannot_send, relative_to, select_confl
 from tunnelkit.mirror.remote.owned_root import OwnedRoot
 from tunnelkit.mirror.remote.owner import OwnerRecord
 from tunnelkit.mirror.remote.root import RemoteRoot, check_local_dir, check_remote_dir
+from tunnelkit.mirror.remote.scripts import RootGone
 from tunnelkit.mirror.transfer.base import Transfer
 from tunnelkit.mirror.transfer.choose import choose_transfer
 from tunnelkit.mirror.tree.filesystem import is_local
@@ -225,7 +226,7 @@ class Mirror:
         begin = time.monotonic()
         try:
             report = await self._barrier(timeout_s, allow_deletes=allow_deletes)
-        except (NotThere, RootReplaced):  # another root is there, or none: all is sent into it
+        except (NotThere, RootReplaced, RootGone):  # all is sent into the one there
             await self.resync(begin + timeout_s - time.monotonic())
             left_s = begin + timeout_s - time.monotonic()
             report = await self._barrier(left_s, allow_deletes=allow_deletes)

@@ -68,16 +68,25 @@ tk_into() {
 tk_python() {
   tk_at=$1 tk_with=$2
   shift 2
-  tk_said=$(timeout 15 "$tk_with" -c "$TK_IMPORTS" "$@")
+  # Its places come as data: a sitecustomize in them would run at its start.
+  tk_said=$(
+    export TK_PYTHONPATH="${PYTHONPATH-}"
+    unset PYTHONPATH
+    timeout 15 "$tk_with" -c "$TK_IMPORTS" "$@"
+  )
   tk_say python "$tk_at" "$?" "$tk_said"
 }
 """
 
 
+#: `python -c` has the working directory, the job's, before its own modules.
+_ALONE = "import sys\nsys.path[:] = [one for one in sys.path if one]\n"
+
+
 def answers(steps: List[Step], imports: str, login: bool) -> Dict[str, object]:
     """Return what each step found, by its number; "problem" if nothing could be asked."""
     text = _HEAD + "\n".join(_commands(steps))
-    environ = dict(os.environ, TK_IMPORTS=imports)
+    environ = dict(os.environ, TK_IMPORTS=_ALONE + imports)
     argv = ["bash", *(["-l"] if login else []), "-c", text]
     try:
         done = output_of(argv, limit_s=LIMIT_S, most_bytes=_MOST_BYTES, environ=environ)

@@ -127,7 +127,9 @@ def own_place(kind: str, target: str, where: str) -> str:
 
 def report(kind: str, target: str, where: str) -> Dict[str, object]:
     """Return what is not there."""
-    sys.path[:] = [one for one in sys.path if one]
+    given = os.environ.get("TK_PYTHONPATH", "")
+    places = [os.path.abspath(one) for one in given.split(os.pathsep)] if given else []
+    sys.path[:] = places + [one for one in sys.path if one]
     own = own_place(kind, target, where)
     sys.path.insert(0, own)
     finder = Finder()

@@ -357,22 +357,21 @@ class Session:
     async def authenticate(self) -> None:
         """Retry with questions to the user, until the session is ready or over.
 
-        Before it was ready: until it is connected.
-
-        Raises the error of a refused attempt; the next attempt is another call.
+        Before it was ready: until it is connected. Raises the error of a refused attempt; the next
+        attempt is another call.
         """
         self._connection.gate.arrive()
         try:
             self._connection.retry()
             if self.agents.client is not None:
                 self.agents.client.retry()
+            keeper = self._connection.keeper
             while not self.states.is_final:
-                is_ready = self.states.state is SessionState.READY
-                if is_ready and not self._connection.keeper.needs_login:
+                if self.states.state is SessionState.READY and not keeper.needs_login:
                     break
                 if self.stuck is not None:
                     raise self.stuck
-                if self.agents.client is None and self._connection.keeper.is_up:
+                if self.agents.client is None and keeper.is_up and not keeper.needs_login:
                     return  # `up` continues by itself
                 await self.states.wait_change()
             await self.agents.peers.retry()
@@ -387,6 +386,9 @@ class Session:
     def _stuck_changed(self) -> None:
         if self.stuck is not None:
             self.events.add("error", self.stuck.one_line(), error=self.stuck)
+        is_back = self._connection.keeper.is_up and self.states.state is SessionState.RECONNECTING
+        if is_back and self.agents.is_up and self.settled.is_set() and not self.comeback.busy:
+            self._become_ready()  # the streams have outlived it
         self.states.poke()
 
     def _agent_is_lost(self, why: str) -> None:

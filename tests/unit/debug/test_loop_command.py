@@ -157,6 +157,8 @@ def test_arguments_of_the_program_are_never_touched(words: list[str]) -> None:
         "uv run torchrun train.py",
         "uv run --frozen accelerate launch train.py",
         "conda run -n ds srun -n 2 python train.py",
+        "accelerate launch --no_python python train.py",
+        "deepspeed --no_python nsys profile python train.py",
         "env -i deepspeed train.py",
         "accelerate launch train.py",
         "python -m torch.distributed.run --standalone train.py",

@@ -168,3 +168,18 @@ def test_the_users_own_comment_comes_back(
     shown = [] if record is None else [one for one in job.comments if one.startswith("tk: kept")]
     assert len(shown) == (0 if record is None else 1)
     assert job.comments[len(shown) :] == last
+
+
+def test_a_kept_job_is_marked_once_its_scheduler_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = _Job(None)
+    cause = Cause("its script failed", "after exit code 1")
+    keeping = Keeping(job, KeptFiles(str(tmp_path), "c-7"), Terms(60.0, 60.0, 5.0), cause, {})
+    monkeypatch.setattr(keeping, "_arm", lambda: None)
+    assert keeping.begin() == "" and job.comments == []
+    job._record = JobRecord(2e10, "my own note")
+    keeping._asked = -1e9
+    assert keeping.step() == ""
+    (shown,) = job.comments
+    assert shown.startswith("tk: kept after exit code 1")

@@ -170,3 +170,22 @@ def test_a_word_is_one_word_and_runs_nothing(site: Path, word: str) -> None:
     assert sorted(os.listdir(site)) == ["init"]
     if "$A" not in word:
         assert done.stdout.decode() == word + "\0"
+
+
+def test_no_file_of_the_project_runs(tmp_path: Path) -> None:
+    """Neither what is called as a module of Python's, nor a sitecustomize on its PYTHONPATH."""
+    run = tmp_path / "run"
+    evil = f"open({str(run)!r}, 'a').write(__name__)\n"
+    (tmp_path / "src").mkdir()
+    for name in ("tokenize.py", "ast.py", "src/sitecustomize.py", "src/helper.py"):
+        (tmp_path / name).write_text(evil)
+    (tmp_path / "train.py").write_text("import helper, tokenize, nothing_like_it\n")
+    steps: list[Step] = [
+        ("cd", [str(tmp_path)]),
+        ("export", ["PYTHONPATH", "src"]),
+        ("python", [sys.executable, "file", "train.py"]),
+    ]
+    answer = environment.answers(steps, IMPORTS, login=False)
+    last = cast("list[dict[str, dict[str, list[dict[str, str]]]]]", answer["rows"])[-1]
+    assert [one["name"] for one in last["report"]["missing"]] == ["nothing_like_it"]
+    assert not run.exists()

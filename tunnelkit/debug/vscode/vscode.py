@@ -59,7 +59,10 @@ def plan(
     Raises DebugError, naming file, line and column, if a file can't be understood, and
     UsageError for ranks that have no port; nothing is written before `apply`.
     """
-    _check_remote_root(remote_root)
+    for remote in (remote_root, *(one.remote_root for one in also)):
+        _check_remote_root(remote)
+    for local in (subdir, *(one.local_root.replace(_local_root(""), "") for one in also)):
+        _check_local(local)
     folder = project_dir / ".vscode"
     if ranks is None:
         ranks = _ranks_in(folder / "launch.json")
@@ -71,11 +74,22 @@ def plan(
 
 
 def _check_remote_root(remote_root: str) -> None:
-    if not remote_root.startswith("/") or not remote_root.isprintable():
+    # VS Code would run what `${command:...}` names, and the login host has said this path.
+    if not remote_root.startswith("/") or not remote_root.isprintable() or "${" in remote_root:
         raise DebugError(
             f"{remote_root!r} can't stand in pathMappings",
-            cause="VS Code needs the absolute path on the cluster",
+            cause="VS Code needs the absolute path on the cluster, without its own variables",
             hint="set an absolute `remote` under [mirror], or run `tk vscode` during a session",
+        )
+
+
+def _check_local(path: str) -> None:
+    """A clone may have a directory of any name. Raises DebugError."""
+    if "${" in path or not path.isprintable():
+        raise DebugError(
+            f"{path!r} can't stand in pathMappings",
+            cause="VS Code reads ${...} in it as a variable",
+            hint="rename that directory",
         )
 
 
@@ -175,6 +189,24 @@ def attach_port(folder: Path, subdir: str = "") -> int | None:
             port = connect.get("port")
             return port if isinstance(port, int) and _maps(one, subdir) else None
     return None
+
+
+def ready_place(folder: Path) -> str | None:
+    """The directory of the task before F5 there; None if there is no such task."""
+    for one in listed(folder / ".vscode" / "tasks.json", "tasks"):
+        if one.get("label") == READY_LABEL:
+            options = one.get("options")
+            cwd = options.get("cwd") if isinstance(options, dict) else None
+            return cwd if isinstance(cwd, str) else _local_root("")
+    return None
+
+
+def is_of_another(place: str | None, subdir: str) -> bool:
+    """True if a task's directory is another project's below the workspace folder, or the folder's
+    own; not for one that the user has chosen."""
+    whole = _local_root("")
+    ours = place is not None and (place == whole or place.startswith(whole + "/"))
+    return ours and place != _local_root(subdir)
 
 
 def _maps(configuration: Values, subdir: str) -> bool:

@@ -180,10 +180,10 @@ class PodStreams:
         await asyncio.gather(*cuts, *(one.hang_up() for one in tuple(self._running)))
 
     async def _start(self, pod: str, words: Sequence[str], *, stdin: bool) -> _Exec:
-        container = await self._container(pod)
-        url = self._target.exec_url(pod, words, stdin=stdin, container=container)
         try:
             async with asyncio.timeout(self._target.start_timeout_s):
+                container = await self._container(pod)
+                url = self._target.exec_url(pod, words, stdin=stdin, container=container)
                 answer = await http.upgrade(self._proxy.socket, url)
         except TimeoutError as error:
             limit_s = self._target.start_timeout_s

@@ -69,19 +69,17 @@ class KubectlProxy:
     async def open(self) -> None:
         """Start the proxy unless it answers. Raises ConnectionFailed, MissingProgram.
 
-        One whose login is refused is left as it is until one with another login answers."""
-        if self.is_up:
+        One that runs is left as it is until one with the login of now answers."""
+        if self._current.is_running:
             try:
                 await self._greet(self._current)
-            except AuthenticationFailed:
-                await self._open_beside()
-                return
             except ConnectionFailed:
-                pass  # a new one reads the login again
+                # A plugin may only be waiting for its user: the streams of this one may go on.
+                await self._open_beside()
             else:
-                if self.is_login_refused:
+                if not self.is_up or self.is_login_refused:
                     await self._watch_again()
-                return
+            return
         await self._stop_watch()
         self.is_login_refused = False
         await self._current.close()

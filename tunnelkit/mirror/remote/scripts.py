@@ -21,12 +21,16 @@ _GUARD = """
 text=$(head -c 4096 -- "$2" 2>/dev/null)
 case $text in ""|*"$3"*) ;; *) printf '%s\\0' "$text"; exit 94 ;; esac
 """
-_DISPLACED = 94
+_NO_ROOT, _DISPLACED = 91, 94
 _SURVEY = 'cd -- "$1" || exit 91\nxargs -0 stat --printf="%f %s %Y %n\\0" -- 2>/dev/null\nexit 0\n'
 _REMOVE_FILES = 'cd -- "$1" || exit 91\nxargs -0 rm -f --\n'
 _REMOVE_DIRS = 'cd -- "$1" || exit 91\nxargs -0 rmdir -- 2>/dev/null\nexit 0\n'
 _STAT = re.compile(rb"([0-9a-f]+) ([0-9]+) (-?[0-9]+) \./(.*)", re.DOTALL)
 _KINDS = {0o100000: FILE, 0o040000: DIR, 0o120000: LINK}
+
+
+class RootGone(MirrorError):
+    """The remote root is not there any more, or can't be entered."""
 
 
 class RemoteStat(NamedTuple):
@@ -50,7 +54,7 @@ async def stat_paths(
 ) -> dict[str, RemoteStat]:
     """Return the current stat of these paths below `root`; missing ones are left out.
 
-    Raises MirrorHalted if `claim` no longer holds.
+    Raises MirrorHalted if `claim` no longer holds, RootGone.
     """
     if not paths:
         return {}
@@ -67,7 +71,8 @@ async def stat_paths(
         owner = done.items[-1].decode("utf-8", "replace") if done.items else ""
         raise displaced(remote.destination(), root, owner)
     if done.exit_code != 0:
-        raise MirrorError(
+        error = RootGone if done.exit_code == _NO_ROOT else MirrorError
+        raise error(
             f"can't look into {root} on {remote.destination()}",
             cause=done.error_text or f"exit code {done.exit_code}",
             hint="is it still there, and may you read it? [mirror] remote names it; `tk down` and "

@@ -233,7 +233,11 @@ def test_bytes_are_bounded_and_each_line_is_shown_or_counted(
 def test_with_a_log_point_the_log_gets_what_is_left_out() -> None:
     """VS Code redirects output by default, and a log point's text is output of pydevd alone."""
     view = small_view(redirectOutput=True)
-    for one, is_logged in (({"line": 3}, True), ({"line": 3, "logMessage": "{x}"}, False)):
+    for one, is_logged in (
+        ({"line": 3}, True),
+        ({"line": 3, "logMessage": "{x}"}, False),
+        ({"line": 3}, True),
+    ):
         source = {"path": "/p/a.py"}
         view.from_editor(request(3, "setBreakpoints", source=source, breakpoints=[one]))
         assert view.output.is_logged is is_logged

@@ -302,3 +302,20 @@ def test_a_users_own_directory_of_the_task_stays(tmp_path: Path) -> None:
     write(tmp_path, "tasks.json", json.dumps({"version": "2.0.0", "tasks": [task]}))
     merge(tmp_path)
     assert read(tmp_path, "tasks.json")["tasks"][0]["options"] == task["options"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"remote_root": "/home/me${command:workbench.action.terminal.runActiveFile}"},
+        {"subdir": "a${command:x}"},
+        {"also": [PathMapping("/data", "/data${env:SECRET}")]},
+        {"also": [PathMapping("${workspaceFolder}/../l${input:x}", "/l")]},
+    ],
+)
+def test_no_variable_of_vscodes_comes_from_the_cluster_or_a_clone(
+    tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    with pytest.raises(DebugError, match="pathMappings"):
+        merge(tmp_path, **changed)
+    assert not (tmp_path / ".vscode").exists()

@@ -109,10 +109,12 @@ def follow_port(settings: Settings, port: int) -> list[FileChange]:
     project, found = settings.project_dir, []
     for folder in (project, *filter(_is_own, project.parents)):
         subdir = project.relative_to(folder).as_posix() if folder != project else ""
-        if editor.attach_port(folder, subdir) not in (None, port):
+        at, place = editor.attach_port(folder, subdir), editor.ready_place(folder)
+        if at is not None and (at != port or editor.is_of_another(place, subdir)):
             planned = plan_editor_files(_at_port(settings, port), folder)
-            launch = "launch.json"
-            changes = [one for one in planned if one.path.name == launch or one.status == "updated"]
+            # A tasks.json without tk's task stays as it is.
+            wanted = [one for one in planned if place is not None or one.path.name == "launch.json"]
+            changes = [one for one in wanted if one.status != "already right"]
             file_changes.apply(changes, within=folder)
             found += changes
     return found

@@ -136,6 +136,22 @@ def test_launch_json_follows_the_session_s_port_above_the_project_too(tk: Tk) ->
     assert [one.path for one in follow_port(settings, 40124)] == changed[:1]
 
 
+def test_the_task_before_f5_follows_the_session_on_one_port_too(tk: Tk) -> None:
+    """Two projects below one folder: the session that is up is the one that F5 proves."""
+    tk("init", "--login", "h", "--remote", "/r", "--scheduler", "none", "--no-vscode")
+    tk("vscode", "--folder", "..")
+    settings, folder = load(tk.project), tk.project.parent / ".vscode"
+    other = (folder / "tasks.json").read_text().replace(f"/{tk.project.name}", "/other")
+    (folder / "tasks.json").write_text(other)
+    changed = follow_port(settings, settings.debug.port)
+    assert [one.path for one in changed] == [folder / "tasks.json"]
+    assert f"${{workspaceFolder}}/{tk.project.name}" in (folder / "tasks.json").read_text()
+    own = '{"version": "2.0.0", "tasks": [{"label": "mine", "type": "shell", "command": "ls"}]}'
+    (folder / "tasks.json").write_text(own)
+    assert [one.path.name for one in follow_port(settings, 40123)] == ["launch.json"]
+    assert (folder / "tasks.json").read_text() == own
+
+
 def test_init_with_flags(tk: Tk) -> None:
     shown = tk("init", "--login", "me@host", "--remote", "/scratch/x", "--scheduler", "none")
     assert "tunnelkit.toml: created" in shown and ".vscode/launch.json: created" in shown
