@@ -60,9 +60,10 @@ HOME=$1 setsid sh -c 'echo $$ >pid; sh script; echo $? >code' </dev/null >log 2>
 until [ -s pid ]; do sleep 0.01; done
 cat pid
 """
+# A killed process is no job any more, also while a busy init has not taken its status yet.
 QUERY = r"""
 cd "$1" || exit
-[ ! -s pid ] || { kill -0 "-$(cat pid)" 2>/dev/null && echo runs || echo over; }
+[ ! -s pid ] || { ps -eo pgid=,stat= | grep -q "^ *$(cat pid) *[^Z]" && echo runs || echo over; }
 """
 CANCEL = r"""cd "$1" && kill -TERM "-$2" """
 
