@@ -16,7 +16,6 @@ from tunnelkit.mirror import mirror as mirror_module
 from tunnelkit.mirror.passes.syncer import Syncer
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.pull import PullReport, pull
-from tunnelkit.mirror.transfer.base import TransferResult
 from tunnelkit.mirror.tree.ignore import REPLACED_DIR
 
 pytestmark = needs_rsync
@@ -186,25 +185,3 @@ async def test_a_broken_transfer_goes_on_where_it_was(rig: Rig) -> None:
     assert not partial.exists()
     assert not [line for line in children() if line.startswith("rsync")]
     assert {os.fsdecode(path) for path in tree(rig.far)} == {".gitignore", "out", "out/big.bin"}
-
-
-async def test_a_file_that_its_job_removes_meanwhile_is_no_failure(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A job that keeps its last checkpoints: all that is still there comes, and is reported."""
-    mirror = await rig.started(exclude=["ckpts"])
-    for number in range(4):
-        rig.write(f"ckpts/c{number}", f"{number}\n", far=True)
-    rsync = mirror._rsync
-    assert rsync is not None
-    fetch = rsync.fetch
-
-    async def later(*args: Any, **more: Any) -> TransferResult:
-        (rig.far / "ckpts" / "c1").unlink(missing_ok=True)
-        return await fetch(*args, **more)
-
-    monkeypatch.setattr(rsync, "fetch", later)
-    report = await mirror.pull([str(rig.local / "ckpts")])
-    assert report.pulled == ("ckpts/c0", "ckpts/c2", "ckpts/c3")
-    assert (report.refused, report.kept) == ((), ())
-    assert sorted(one.name for one in (rig.local / "ckpts").iterdir()) == ["c0", "c2", "c3"]

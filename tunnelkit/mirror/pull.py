@@ -13,14 +13,13 @@ import os
 import posixpath
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.api import name_paths
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.remote.edits import relative_to
 from tunnelkit.mirror.remote.owner import OWNER_FILE
-from tunnelkit.mirror.remote.scripts import stat_paths
 from tunnelkit.mirror.transfer.base import FetchRule, Transfer, TransferResult
 from tunnelkit.mirror.transfer.destination import admitted, hostile, own_dir, tidy
 from tunnelkit.mirror.transfer.listing import stream_items
@@ -225,7 +224,6 @@ def _is_git(path: str, wanted: Sequence[str]) -> bool:
 async def _bring(
     sides: Sides, sizes: dict[str, int], progress: Progress, on_progress: OnProgress
 ) -> list[str]:
-    """Fetch the paths of `sizes`, and take those out that are gone there; return what came."""
     partial = await asyncio.to_thread(own_dir, sides.local_root, "partial")
 
     def listen(data: bytes) -> None:
@@ -236,31 +234,14 @@ async def _bring(
     rule = FetchRule(
         newer_stays=True, safe_links=True, partial_dir=partial, big=big, stall_s=_STALL_S
     )
-
-    async def fetch() -> TransferResult:
-        return await sides.rsync.fetch(
+    try:
+        result = await sides.rsync.fetch(
             sizes, sides.real_root, rule=rule, size_bytes=sum(sizes.values()), listen=listen
         )
-
-    try:
-        result = await fetch()
-        if result.partial and (gone := await _gone(sides, sizes.keys() - result.came)):
-            # As by a job that keeps its last checkpoints. The rest may have failed for more.
-            for path in gone:
-                del sizes[path]
-            came = result.came
-            result = await fetch() if sizes else replace(result, exit_code=0)
-            result = replace(result, came=result.came | came)
     finally:
         await asyncio.to_thread(tidy, partial)
     _check_complete(result, sides)
     return sorted(result.came)
-
-
-async def _gone(sides: Sides, paths: Collection[str]) -> set[str]:
-    """Return those that are no longer on the cluster."""
-    there = await stat_paths(sides.remote, sides.real_root, paths)
-    return {path for path in paths if path not in there}
 
 
 async def take_theirs(sides: Sides, paths: Collection[str]) -> str:

@@ -88,10 +88,12 @@ class DisconnectArguments(TypedDict):
     terminateDebuggee: bool
 
 
-#: DAP's events, and pydevd's for input. Extensions of an editor act on others of their own.
+#: DAP's events, the adapter's of its sockets, and pydevd's for input. An editor's extensions act
+#: on others of their own.
 EDITOR_EVENTS = frozenset(
     (
-        *(b"breakpoint", b"capabilities", b"continued", b"debugpyAttach", b"exited"),
+        *(b"breakpoint", b"capabilities", b"continued", b"debugpyAttach", b"debugpySockets"),
+        b"exited",
         *(b"initialized", b"invalidated", b"loadedSource", b"memory", b"module", b"output"),
         *(b"process", b"progressEnd", b"progressStart", b"progressUpdate"),
         *(b"pydevdInputRequested", b"stopped", b"terminated", b"thread"),

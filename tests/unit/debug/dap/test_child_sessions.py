@@ -122,7 +122,7 @@ def test_children_that_the_adapter_announces_get_their_parents_configuration() -
 )
 def test_no_configuration_of_the_debuggees_reaches_the_editor(body: dict[str, object]) -> None:
     """An event of the debuggee's own passes the adapter, and an editor starts what it says."""
-    for name in ("debugpyAttach", "ptvsd_attach", "debugpySockets", "evil.command"):
+    for name in ("debugpyAttach", "ptvsd_attach", "evil.command"):
         view = with_children(False)
         sent = read(view.from_adapter([event(name, body)], 0.0))
         own = view.child_configuration("Subprocess 7", subProcessId=7)
