@@ -93,7 +93,7 @@ class DisconnectArguments(TypedDict):
 EDITOR_EVENTS = frozenset(
     (
         *(b"breakpoint", b"capabilities", b"continued", b"debugpyAttach", b"debugpySockets"),
-        b"exited",
+        *(b"debugpyWaitingForServer", b"exited"),
         *(b"initialized", b"invalidated", b"loadedSource", b"memory", b"module", b"output"),
         *(b"process", b"progressEnd", b"progressStart", b"progressUpdate"),
         *(b"pydevdInputRequested", b"stopped", b"terminated", b"thread"),
