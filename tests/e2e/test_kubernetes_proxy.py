@@ -5,31 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import urlsplit
 
-import pytest
-
-from tests.support.kube_rig import KubeProject, running_stand_in
-from tests.support.tkrig import PROGRAM, line_of, made_project
+from tests.support.kube_rig import KubeProject, dev_pod, dev_project
+from tests.support.tkrig import PROGRAM, line_of
 from tunnelkit.lab.kube.stand_in import StandIn
+
+__all__ = ["dev_pod", "dev_project"]
 
 STOP = line_of(PROGRAM, "total += step")
 _HOST = "api.cluster.invalid"
-
-
-@pytest.fixture
-def pods() -> Iterator[StandIn]:
-    with running_stand_in() as cluster:
-        cluster.make_pod("ml-dev-env")
-        yield cluster
-
-
-@pytest.fixture
-async def project(pods: StandIn) -> AsyncIterator[KubeProject]:
-    async with made_project(lambda base: KubeProject(pods, base)) as made:
-        yield made
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

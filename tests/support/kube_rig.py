@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, cast
@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Protocol, cast
 import pytest
 
 from tests.support.ports import free_port
-from tests.support.tkrig import PROGRAM, TAG, Project
+from tests.support.tkrig import PROGRAM, TAG, Project, made_project
 from tunnelkit.lab import LabInfo
 from tunnelkit.lab.kube.stand_in import StandIn
 
@@ -136,3 +136,18 @@ def kill_session(project: KubeProject) -> None:
     for one in project.laptop_processes():
         if "daemon" in " ".join(one.argv) or "proxy" in one.argv:
             os.kill(one.pid, signal.SIGKILL)
+
+
+@pytest.fixture(name="pods")
+def dev_pod() -> Iterator[StandIn]:
+    """A stand-in of the test's own, with the pod ml-dev-env."""
+    with running_stand_in() as cluster:
+        cluster.make_pod("ml-dev-env")
+        yield cluster
+
+
+@pytest.fixture(name="project")
+async def dev_project(pods: StandIn) -> AsyncIterator[KubeProject]:
+    """A project on it."""
+    async with made_project(lambda base: KubeProject(pods, base)) as made:
+        yield made

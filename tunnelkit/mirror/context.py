@@ -15,6 +15,7 @@ from tunnelkit.mirror.remote.scripts import RemoteStat
 from tunnelkit.mirror.tree.name_collisions import EXACT, CaseFolding
 from tunnelkit.mirror.tree.scanner import DIR, Entry
 from tunnelkit.remote_script import RemoteHost
+from tunnelkit.text_format import shown
 
 _TRIED_LIMIT = 8
 #: For so long, data that was sent over a link that then broke may still arrive: from a socket's
@@ -53,7 +54,7 @@ class PassResult:
     def warnings(self) -> Iterator[str]:
         """Yield what became of files there that are not tk's."""
         if self.replaced:
-            where = f"it is kept in {self.replaced_dir}"
+            where = f"it is kept in {shown(self.replaced_dir or '')}"
             yield f"{name_paths(self.replaced)}: other content was there, and is replaced; {where}"
         if self.kept:
             yield f"{name_paths(self.kept)}: deleted here, but changed there, and left there"

@@ -21,6 +21,13 @@ def is_exhausted(error: OSError) -> bool:
     return error.errno in _EXHAUSTED
 
 
+def pause(listener: socket.socket, again: Callable[[], None]) -> None:
+    """Stop to accept for a while, then call `again`, which goes on if that is still wanted."""
+    loop = asyncio.get_running_loop()
+    loop.remove_reader(listener.fileno())
+    loop.call_later(EXHAUSTED_S, again)
+
+
 class Listener:
     """Hands each new connection, non-blocking, to `on_peer`. `open` or `open_unix`, then `close`.
 
@@ -113,11 +120,8 @@ class Listener:
             raise
 
     def _pause(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(listener.fileno())
-
         def again() -> None:
             if self._socket is listener:
-                loop.add_reader(listener.fileno(), self._accept, listener)
+                asyncio.get_running_loop().add_reader(listener.fileno(), self._accept, listener)
 
-        loop.call_later(EXHAUSTED_S, again)
+        pause(listener, again)

@@ -16,7 +16,7 @@ from typing import Callable, List, Optional, Set
 
 from tunnelkit.mux.fd_io import write_fd
 from tunnelkit.mux.hello import take_hello
-from tunnelkit.mux.listener import EXHAUSTED_S, is_exhausted
+from tunnelkit.mux.listener import is_exhausted, pause
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.tasks import cancel_all, start
 from tunnelkit.wire.endpoint import Endpoint
@@ -83,20 +83,14 @@ class SessionLinks:
             bridge, _ = self._listener.accept()
         except OSError as error:
             if is_exhausted(error):
-                self._pause()
+                pause(self._listener, self._again)
             return
         bridge.setblocking(False)
         start(self._tasks, self._serve_bridge(bridge))
 
-    def _pause(self) -> None:
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(self._listener.fileno())
-
-        def again() -> None:
-            if self._listener.fileno() >= 0:
-                self.start()
-
-        loop.call_later(EXHAUSTED_S, again)
+    def _again(self) -> None:
+        if self._listener.fileno() >= 0:
+            self.start()
 
     async def _serve_bridge(self, bridge: socket.socket) -> None:
         fds: List[int] = []

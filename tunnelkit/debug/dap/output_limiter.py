@@ -81,7 +81,7 @@ class OutputLimiter:
         """False: what is left out must be taken by `take_unlogged`."""
         return self.redirects and not self._with_log_points
 
-    def log_points(self, path: object, breakpoints: Sequence[Message]) -> None:
+    def note_log_points(self, path: object, breakpoints: Sequence[Message]) -> None:
         """Note a file's breakpoints. pydevd sends a log point's text as output, which the program's
         stdout never has; while there is one, the log gets some of stdout twice."""
         if any(one.get("logMessage") for one in breakpoints):

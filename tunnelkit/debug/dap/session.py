@@ -155,7 +155,7 @@ class DapSession:
     def _set_breakpoints(self, message: Message, body: bytes) -> Routed:
         arguments = section(message, "arguments")
         path, seq = section(arguments, "source").get("path"), whole(message.get("seq"))
-        self.output.log_points(path, objects(arguments.get("breakpoints")))
+        self.output.note_log_points(path, objects(arguments.get("breakpoints")))
         if self._mirror is None or seq is None or self.facts.goodbye is not None:
             return Routed([body], [])
         if isinstance(path, str) and self._mirror.holds(path):

@@ -67,7 +67,7 @@ class JobView:
     by itself; "" if job_id is it. code_by_sacct: sacct shows exit codes from 128 on less 128.
     derived_code: the highest exit code of its steps. mem_total_bytes: asked for on all nodes
     together, where the scheduler counts it so (PBS). elements: of a Slurm array, the indexes that
-    wait, as `2-9`; "" for none, or where the answer cuts them off.
+    wait, as Slurm writes them (`2-9`, or `1,3,...` where it cuts them off); "" for none.
     """
 
     job_id: str

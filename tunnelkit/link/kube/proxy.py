@@ -56,8 +56,7 @@ class KubectlProxy:
     @property
     def longest(self) -> Path:
         """The longest path that `socket` can be."""
-        every = (self._current, *self._earlier, *self._free)
-        return max((one.socket for one in every), key=lambda path: len(str(path)))
+        return max((self._current, *self._free), key=lambda one: len(str(one.socket))).socket
 
     @property
     def is_up(self) -> bool:

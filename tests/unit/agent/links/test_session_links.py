@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.descriptors import no_descriptors, refused_accepts
-from tunnelkit.agent.links import session_links
 from tunnelkit.agent.links.session_links import SessionLinks
+from tunnelkit.mux import listener as listener_module
 from tunnelkit.mux.mux import Mux
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.handshake import Hello, Status
@@ -37,7 +37,7 @@ async def test_a_late_fresh_hello_of_a_superseded_client_takes_nothing_over(tmp_
 async def test_without_descriptors_no_core_is_spent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_links, "EXHAUSTED_S", 2.0)
+    monkeypatch.setattr(listener_module, "EXHAUSTED_S", 2.0)
     with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as bridge:
         listener.bind(str(tmp_path / "s"))
         listener.listen()

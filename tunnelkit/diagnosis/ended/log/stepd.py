@@ -1,8 +1,8 @@
 r"""The beginnings of lines by Slurm's step daemon in a job's log.
 
-To Slurm 24.11 `slurmstepd: error: ` (with the node for some), since then with a time stamp:
-`[2026-06-22T17:29:45.166] error: *** JOB 7 ON n1 CANCELLED AT ... DUE to SIGNAL Terminated ***`
-(as in logs of 2025 and 2026 from several sites).
+`slurmstepd: error: ` (with the node for some), or, in logs of 2025 and 2026 from several sites, a
+time stamp: `[2026-06-22T17:29:45.166] error: *** JOB 7 ON n1 CANCELLED AT ... DUE to SIGNAL
+Terminated ***`. Which release began with that is not known.
 """
 
 from __future__ import annotations
