@@ -63,7 +63,7 @@ cat pid
 # A killed process is no job any more, also while a busy init has not taken its status yet.
 QUERY = r"""
 cd "$1" || exit
-[ ! -s pid ] || { ps -eo pgid=,stat= | grep -q "^ *$(cat pid) *[^Z]" && echo runs || echo over; }
+[ ! -s pid ] || { ps -eo pgid=,stat= | grep -q "^ *$(cat pid)  *[^Z ]" && echo runs || echo over; }
 """
 CANCEL = r"""cd "$1" && kill -TERM "-$2" """
 
