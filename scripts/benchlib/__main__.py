@@ -211,7 +211,9 @@ def _probe(args: argparse.Namespace, rounds: int) -> tuple[Measures, list[str]]:
 
 def _why(args: argparse.Namespace, rounds: int) -> tuple[Measures, list[str]]:
     found, notes = why.run(rounds, why.RTTS_MS if args.rtt is None else (args.rtt,))
-    return found, [*table("why", found, digits=2), "", *notes]
+    replayed = why.replayed(rounds)
+    lines = [*table("why", found, digits=2), *table("a large cluster", replayed, digits=2)]
+    return found | replayed, [*lines, "", *notes]
 
 
 def _kube(args: argparse.Namespace, rounds: int) -> tuple[Measures, list[str]]:

@@ -5,6 +5,7 @@ The hand knows beforehand what to ask; reading the answers and finding the cause
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from benchlib.measure import Series, interleaved, timed
+from benchlib.rankways import py_spy
 from benchlib.rig import NODE, Rig, rig, wait_until
 
 RTTS_MS = (0.0, 150.0)
@@ -28,7 +30,7 @@ REPLAYED_MB = "5,000 nodes, 20,000 waiting jobs replayed, MB more (bar 100)"
 BY_RULES = "tk why's parsers and rules"
 # The rules are imported by the first, small diagnosis.
 _REPLAY = """
-import resource, time
+import re, time
 from tests.unit.diagnosis.waiting.large_cluster import MARK, answer
 from tunnelkit.model import Completed
 from tunnelkit.scheduler.slurm.inspect.inspector import SlurmInspector
@@ -37,13 +39,17 @@ def diagnose(text):
     found = SlurmInspector().parse(Completed(0, text, b""), "900000", MARK)
     return judge(found, "900000").verdicts
 def peak_kb():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Not ru_maxrss: that begins with the peak of the process that started this one.
+    with open("/proc/self/status") as status:
+        return int(re.search(r"VmHWM:\\s*(\\d+) kB", status.read())[1])
 diagnose(answer(50, 200, 150).encode())
 text = answer(5_000, 20_000, 15_000).encode()
 before_kb, begun_s = peak_kb(), time.process_time()
 assert [one.code for one in diagnose(text)] == ["fragmented"]
 print(time.process_time() - begun_s, (peak_kb() - before_kb) / 1000)
 """
+_PID = "bench-why.pid"
+_RUNS = f'echo $$ >{_PID}; exec python3 -c "import time; time.sleep(1800)"'
 _FAILS = "echo epoch 1; python3 -c \"{}['label']\""
 
 
@@ -55,11 +61,10 @@ def run(rounds: int, rtts: tuple[float, ...]) -> tuple[dict[str, dict[str, Serie
         with rig(rtt or None) as one:
             for name, ways in _at(one, rounds, notes).items():
                 found[f"{name}, RTT {rtt:g} ms"] = ways
-    found |= _replayed(rounds)
     return found, list(dict.fromkeys(notes))
 
 
-def _replayed(rounds: int) -> dict[str, dict[str, Series]]:
+def replayed(rounds: int) -> dict[str, dict[str, Series]]:
     """Measure the reading and judging of a large cluster's recorded answer, a process each time."""
     seconds, memory = Series(), Series()
     root = Path(__file__).resolve().parents[2]
@@ -95,18 +100,22 @@ def _jobs(one: Rig) -> dict[str, tuple[str, str]]:
     wait_until(
         lambda: "FAILED" in _login(one, f"squeue -h -t all -j {failed} -o %T"), "the failed job", 60
     )
-    runs = _login(one, f"{submit} -w node2 -c 1 --wrap 'exec sleep 1800'").strip()
+    runs = _login(one, f"{submit} -w node2 -c 1 --wrap {_quoted(_RUNS)}").strip()
     wait_until(
         lambda: "RUNNING" in _login(one, f"squeue -h -j {runs} -o %T"), "the running job", 60
     )
     waits = _login(one, f"{submit} -w {NODE} --exclusive --wrap true").strip()
     show = "scontrol show job -d {job}"
-    spy = "srun --overlap --jobid {job} sh -c 'ps -u $(id -u) -o pid,stat,pcpu,comm'"
+    dump = (
+        "" if (spy := py_spy()) is None else f"; {shlex.quote(str(spy))} dump --pid $(cat {_PID})"
+    )
+    look = f"ps -u $(id -u) -o pid,stat,pcpu,comm{dump}"
+    step = "srun --overlap --jobid {job} sh -c " + _quoted(look)
     queue = "squeue -t PD --sort=-p; sinfo -N -l; squeue --start -j {job}"
     return {
         WAITING: (waits, f"{show}; {queue}".replace("{job}", waits)),
         FAILED: (failed, f"{show}; tail -n 30 bench-why.log".replace("{job}", failed)),
-        RUNNING: (runs, f"{show}; {spy}".replace("{job}", runs)),
+        RUNNING: (runs, f"{show}; {step}".replace("{job}", runs)),
     }
 
 
@@ -127,7 +136,8 @@ def _ways(one: Rig, job: str, hand: str, notes: list[str]) -> dict[str, Callable
         )
     if shutil.which("nvitop") is None or shutil.which("nvidia-smi") is None:
         notes.append("- nvitop: skipped, it needs NVML, which this machine has not")
-    notes.append("- by hand a stack needs py-spy on the node; ps stands for it here")
+    if py_spy() is None:
+        notes.append("- py-spy: not installed (scripts/setup --bench); by hand ps stands for it")
     return ways
 
 
