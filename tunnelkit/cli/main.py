@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import gc
 import io
 import os
 import sys
@@ -16,9 +18,13 @@ from tunnelkit.errors import ExitCode, TunnelkitError, UsageError
 if TYPE_CHECKING:
     import typer
 
+#: Allocations between two collections; Python's own is 700.
+_GC_THRESHOLD = 20_000
+
 
 def main(argv: list[str] | None = None) -> None:
     """Run `tk`: the console script's entry."""
+    _collect_less()
     _open_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words[: _position(words) + 1]
@@ -46,6 +52,13 @@ def main(argv: list[str] | None = None) -> None:
             )
         )
         sys.exit(int(ExitCode.FAILURE))
+
+
+def _collect_less() -> None:
+    """Spare a short command the search for garbage: mostly imported modules are looked through, for
+    some 10 ms at the start and 20 ms at the end."""
+    gc.set_threshold(_GC_THRESHOLD)
+    atexit.register(gc.freeze)
 
 
 def _open_streams() -> None:
