@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -34,5 +37,29 @@ async def test_one_command(project: Project, host: LoginHost, programs: Programs
         # Without a job one is looked for first: together with the scheduler.
         assert (await project.tk("why", "--json")).json["job_id"] == job
         assert commands(host) == 3, host.said()
+    finally:
+        ssh(project.lab, "login", f"scancel {job}")
+
+
+@pytest.mark.logins(1)
+async def test_ssh_is_asked_once_for_its_configuration(
+    project: Project, host: LoginHost, tmp_path: Path
+) -> None:
+    """Which of a name's hosts answered matters to those alone that connect again."""
+    job = ssh(project.lab, "login", "sbatch --parsable --hold -t 5 --wrap true").strip()
+    calls = tmp_path / "calls"
+    wrapper = tmp_path / "bin" / "ssh"
+    wrapper.parent.mkdir()
+    real = shutil.which("ssh")
+    wrapper.write_text(
+        f'#!/bin/sh\nprintf "%s " "$@" | tr "\\n" " " >>{calls}\necho >>{calls}\nexec {real} "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    project.env["PATH"] = f"{wrapper.parent}:{os.environ['PATH']}"
+    try:
+        assert (await project.tk("why", job, "--json")).json["job_id"] == job
+        lines = calls.read_text().splitlines()
+        assert sum(" -G " in line for line in lines) == 1, lines
+        assert commands(host) == 1, host.said()
     finally:
         ssh(project.lab, "login", f"scancel {job}")

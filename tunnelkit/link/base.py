@@ -144,7 +144,8 @@ class LinkSetup:
     control_dir: a private directory for the link's sockets. prompter: asks the user; None: nobody
     is there. batch: True forbids all questions. attended: returns True while questions are
     allowed. notice: called with a message for the user. patient_logins: a file of this user's with
-    the hosts whose logins wait for their user; None: each link finds out by itself.
+    the hosts whose logins wait for their user; None: each link finds out by itself. once: nobody
+    opens the link a second time, so which of a name's hosts it led to need not be remembered.
     """
 
     control_dir: Path
@@ -153,6 +154,7 @@ class LinkSetup:
     attended: Callable[[], bool] = lambda: True
     notice: Callable[[str], None] | None = None
     patient_logins: Path | None = None
+    once: bool = False
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ def make_link(wanted: LinkName, options: LinkOptions, setup: LinkSetup) -> Link:
         attended=setup.attended,
         notice=setup.notice,
         patient_logins=setup.patient_logins,
+        once=setup.once,
     )
 
 

@@ -57,7 +57,7 @@ class OpenSSHLink(HostLink[ControlMaster, OpenSSHSessions, OpenSSHForward]):
     prompter: answers passwords, codes and new host keys; without one, or with `batch`, whatever
     would ask fails at once. attended: called before each connection; False means that nobody is
     there to answer, and the connection is made in BatchMode. notice: called with what ssh wants to
-    show ("touch your security key").
+    show ("touch your security key"). once: see `base.LinkSetup`.
     """
 
     def __init__(
@@ -70,10 +70,12 @@ class OpenSSHLink(HostLink[ControlMaster, OpenSSHSessions, OpenSSHForward]):
         attended: Callable[[], bool] = lambda: True,
         notice: Callable[[str], None] | None = None,
         patient_logins: Path | None = None,
+        once: bool = False,
     ) -> None:
         super().__init__(options, control_dir)
         control_dir = self._directory
         self._opened = False
+        self._once = once
         self._askpass = AskpassServer(control_dir, prompter, notice) if prompter else None
         self._batch = batch or prompter is None
         self._attended = attended
@@ -105,7 +107,8 @@ class OpenSSHLink(HostLink[ControlMaster, OpenSSHSessions, OpenSSHForward]):
             if await self._login.connection.open(verify=True):
                 if self._login.connection.adopted:
                     await self._table.drop_leftovers(self._login.connection)
-                await self._learn_host()
+                if not self._once:
+                    await self._learn_host()
         except BaseException as error:
             if isinstance(error, ConnectionFailed) and not isinstance(
                 error, (AuthenticationFailed, HostKeyError)

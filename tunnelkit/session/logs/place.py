@@ -12,6 +12,7 @@ from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.errors import SchedulerError
 from tunnelkit.model import JobState
 from tunnelkit.scheduler.base import Command
+from tunnelkit.session.agent.find_python import DEFAULT
 from tunnelkit.session.job.log_paths import log_path, recall_log_paths, remember_job_logs
 from tunnelkit.session.logs.cluster import LogCluster
 from tunnelkit.session.why.diagnose import newest_job
@@ -54,7 +55,11 @@ class WantedLog:
 async def find_log(cluster: LogCluster, wanted: WantedLog) -> LogPlaceInfo:
     """Return where the log is. Raises SchedulerError, ConnectionFailed, UsageError."""
     sources = WhySources(
-        lambda argv: cluster.run(Command(tuple(argv))), cluster.inspector, cluster.name, ""
+        lambda argv: cluster.run(Command(tuple(argv))),
+        cluster.inspector,
+        cluster.name,
+        directory="",
+        python=DEFAULT,
     )
     job_id = wanted.job_id or await newest_job(sources)
     if wanted.file:

@@ -6,20 +6,21 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tunnelkit.config.schema import Settings
-from tunnelkit.diagnosis.evidence.stacks import StackView
 from tunnelkit.errors import SchedulerError
 from tunnelkit.link.base import Link, Prompter
 from tunnelkit.model import Completed
 from tunnelkit.scheduler.base import Command, Scheduler
-from tunnelkit.scheduler.inspector import NO_HINT, JobInspector, LogHint
-from tunnelkit.session.agent.find_python import DEFAULT
-from tunnelkit.session.allocation.manager import AllocationManager
 from tunnelkit.session.backends.backend import Question
 from tunnelkit.session.connection.own_link import own_link
-from tunnelkit.session.job.log_paths import recall_log_paths
-from tunnelkit.session.why.running import Enter, by_scheduler
+
+if TYPE_CHECKING:  # a command without a session connects before it imports these
+    from tunnelkit.diagnosis.evidence.stacks import StackView
+    from tunnelkit.scheduler.inspector import JobInspector, LogHint
+    from tunnelkit.session.allocation.manager import AllocationManager
+    from tunnelkit.session.why.running import Enter
 
 #: One command: six of the scheduler, 10 s at most each.
 _LIMIT_S = 75.0
@@ -48,8 +49,8 @@ class WhySources:
     inspector: JobInspector
     cluster: str
     directory: str
+    python: str
     enter: Enter | None = None
-    python: str = DEFAULT
     debugged: Callable[[str], Awaitable[tuple[StackView, ...]]] | None = None
     first: FirstAsked | None = None
 
@@ -66,11 +67,14 @@ class OwnCluster:
 
 @asynccontextmanager
 async def own_cluster(
-    settings: Settings, prompter: Prompter | None, question: Question | None = None
+    settings: Settings,
+    prompter: Prompter | None,
+    question: Question | None = None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> AsyncIterator[OwnCluster]:
-    """Connect without a session. question: see `own_link`. Raises ConnectionFailed, HostKeyError,
-    SchedulerError."""
-    async with own_link(settings, prompter, question) as own:
+    """Connect without a session. question, meanwhile: see `own_link`. Raises ConnectionFailed,
+    HostKeyError, SchedulerError."""
+    async with own_link(settings, prompter, question, meanwhile) as own:
         inspector = None if own.scheduler is None else own.scheduler.inspector()
         if own.scheduler is None or inspector is None:
             raise no_inspector(own.link.name)
@@ -86,10 +90,14 @@ async def own_sources(settings: Settings, prompter: Prompter | None) -> AsyncIte
 
 @asynccontextmanager
 async def asking_sources(
-    settings: Settings, prompter: Prompter | None, job_id: str | None, log: str = ""
+    settings: Settings,
+    prompter: Prompter | None,
+    job_id: str | None,
+    log: str = "",
+    meanwhile: Callable[[], None] | None = None,
 ) -> AsyncIterator[WhySources]:
     """Connect without a session, and ask in the same command what one `diagnose` with this job and
-    log will ask first. Raises as `own_cluster`."""
+    log will ask first. meanwhile: see `own_link`. Raises as `own_cluster`."""
     first = FirstAsked(job_id, f"tk-{secrets.token_hex(8)}")
 
     def question(inspector: JobInspector, cluster: str) -> Sequence[str]:
@@ -98,12 +106,15 @@ async def asking_sources(
         hint = hint_for(cluster, job_id, log)
         return inspector.inspect(job_id, first.mark, settings.cluster.directory, hint)
 
-    async with own_cluster(settings, prompter, question) as found:
+    async with own_cluster(settings, prompter, question, meanwhile) as found:
         yield replace(sources_by(found, settings), first=replace(first, done=found.answer))
 
 
 def hint_for(cluster: str, job_id: str, log: str) -> LogHint:
     """Return where an ended job's log may be: as the user says, or as tk has seen it."""
+    from tunnelkit.scheduler.inspector import NO_HINT, LogHint
+    from tunnelkit.session.job.log_paths import recall_log_paths
+
     if log:
         return LogHint(log, given=True)
     known = recall_log_paths(cluster, job_id)
@@ -112,6 +123,7 @@ def hint_for(cluster: str, job_id: str, log: str) -> LogHint:
 
 def sources_by(found: OwnCluster, settings: Settings) -> WhySources:
     """Return a connection of one command as a source."""
+    from tunnelkit.session.why.running import by_scheduler
 
     async def run(argv: Sequence[str]) -> Completed:
         return await found.link.run(argv, timeout_s=_LIMIT_S)
@@ -121,8 +133,8 @@ def sources_by(found: OwnCluster, settings: Settings) -> WhySources:
         found.inspector,
         found.link.name,
         settings.cluster.directory,
+        settings.cluster.python,
         enter=by_scheduler(found.scheduler, found.link),
-        python=settings.cluster.python,
     )
 
 
@@ -137,7 +149,7 @@ def cluster_sources(cluster: AllocationManager) -> WhySources | None:
 
     setup = cluster.setup
     settings = setup.settings.cluster
-    return WhySources(run, inspector, setup.link.name, settings.directory, python=settings.python)
+    return WhySources(run, inspector, setup.link.name, settings.directory, settings.python)
 
 
 def no_inspector(cluster: str) -> SchedulerError:

@@ -79,14 +79,14 @@ async def _ask(options: WhyOptions) -> DiagnosisInfo:
     from tunnelkit.cli.terminal.by_session import live_session, prompter
     from tunnelkit.cli.terminal.context import settings
     from tunnelkit.diagnosis.verdict_json import to_json
-    from tunnelkit.session.runtime import control_client
-    from tunnelkit.session.runtime.control_calls import Why
-    from tunnelkit.session.why.diagnose import diagnose
     from tunnelkit.session.why.sources import asking_sources
 
     what = f"a running job is sampled for {options.sample_s} s"
     other = options.profile is not None or options.login is not None
     if (paths := None if other else live_session()) is not None:
+        from tunnelkit.session.runtime import control_client
+        from tunnelkit.session.runtime.control_calls import Why
+
         async with control_client.connect(paths) as session:
             with asking(what):
                 return await session.call(
@@ -95,11 +95,23 @@ async def _ask(options: WhyOptions) -> DiagnosisInfo:
     chosen = settings(profile=options.profile, cluster__login=options.login)
     if chosen.cluster.is_kubernetes:
         return await _ask_pods(chosen, options)
-    async with asking_sources(chosen, prompter(), options.job, options.log) as sources:
+    async with asking_sources(
+        chosen, prompter(), options.job, options.log, _import_rules
+    ) as sources:
+        from tunnelkit.session.why.diagnose import diagnose
+
         # Not before: the connection may ask for a password.
         with asking(what):
             found = await diagnose(sources, options.job, sample_s=options.sample_s, log=options.log)
             return to_json(found)
+
+
+def _import_rules() -> None:
+    """Import what the answer will need; a far host's login leaves the time for it."""
+    import tunnelkit.diagnosis.ended.rules
+    import tunnelkit.diagnosis.waiting.rules
+    import tunnelkit.scheduler.slurm.inspect.inspector
+    import tunnelkit.session.why.diagnose  # noqa: F401
 
 
 async def _ask_pods(chosen: Settings, options: WhyOptions) -> DiagnosisInfo:
