@@ -48,6 +48,11 @@ class RunHost(Protocol):
         ...
 
     @property
+    def begins_again(self) -> bool:
+        """False: no run follows this one."""
+        ...
+
+    @property
     def keeps_failures(self) -> bool:
         """True: with --post-mortem."""
         ...
@@ -275,7 +280,8 @@ class Generation:
             # Other ranks stay where they are.
             target.left = target.left and not (target.watched or self.keeps_failures)
             return
-        if not target.restarts and (not self._host.ends_left_runs or target.watched):
+        again = target.restarts and self._host.begins_again
+        if not again and (not self._host.ends_left_runs or target.watched):
             # It runs on, or stands where it is, and is the next editor's again.
             target.left = False
             return

@@ -318,6 +318,11 @@ class DebugLoop:
 
     # -- for its generations (RunHost) --------------------------------------
 
+    @property
+    def begins_again(self) -> bool:
+        """False for `tk pdb` and `tk attach`: no run follows theirs."""
+        return not (self.info.get("once") or self.info.get("attach"))
+
     def announce_ranks(self, generation: Generation) -> None:
         """Offer the other ranks that are there to the editor on the primary."""
         self.spawn(announce(generation, self._rank_ports))

@@ -168,7 +168,8 @@ class Daemon:
         self._stopping.set()
 
     def _say(self, text: str) -> None:
-        log.info("%s", shown(text))  # users show the log on a terminal
+        text = shown(text)  # a host's words may be in it; users show them and the log on a terminal
+        log.info("%s", text)
         self._session.events.add("message", text)
         notice: SayNotice = {"text": text}
         self._control.notify_followers(SAY, notice)

@@ -250,10 +250,13 @@ async def test_text_that_an_editor_was_not_given_is_in_the_loops_record() -> Non
 
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("ends_left_runs", [False, True])
+@pytest.mark.parametrize("begins_again", [False, True])
 async def test_an_editors_restart_ends_the_run_whatever_becomes_of_a_left_one(
-    restarts: bool, ends_left_runs: bool
+    restarts: bool, ends_left_runs: bool, begins_again: bool
 ) -> None:
-    """Else it comes back to the process with the old code (--post-mortem, a console beside it)."""
+    """Else it comes back to the process with the old code (--post-mortem, a console beside it).
+
+    Where no run follows (`tk attach`), the process lives on."""
     ended: list[int | None] = []
 
     class Host:
@@ -265,14 +268,16 @@ async def test_an_editors_restart_ends_the_run_whatever_becomes_of_a_left_one(
 
     one = generation(ranked=False)
     one._host = host = cast(Any, Host())
-    host.ends_left_runs = ends_left_runs
+    host.ends_left_runs, host.begins_again = ends_left_runs, begins_again
     (target,) = one.targets
     target.armed = target.attached = True
     goodbye = EndRequest("disconnect", restart=restarts)
     facts = SimpleNamespace(goodbye=goodbye)
     target.editor = cast(Any, SimpleNamespace(session=SimpleNamespace(facts=facts)))
     await target._gone(cast(Any, target.editor))
-    assert ended == ([1] if restarts or ends_left_runs else [])
+    ends = ends_left_runs or (restarts and begins_again)
+    assert ended == ([1] if ends else [])
+    assert target.left is ends
     await one.close()
 
 

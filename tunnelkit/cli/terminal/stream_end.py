@@ -6,7 +6,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from tunnelkit.cli.terminal.output import note
-from tunnelkit.text_format import out_of_memory
+from tunnelkit.text_format import out_of_memory, shown
 
 if TYPE_CHECKING:
     from tunnelkit.session.runtime.control_answers import StreamEnd
@@ -28,6 +28,6 @@ def exit_code(detail: StreamEnd) -> int:
     if code is not None:
         return int(code)
     why = str(detail.get("error") or "the process could not be started")
-    note(f"tk: {why}")
+    note(f"tk: {shown(why)}")
     # As a shell would say it: no such command, or one that may not be run.
     return next((code for text, code in _NOT_RUN.items() if text in why), 1)

@@ -13,7 +13,7 @@ from tunnelkit.cli.terminal.context import find_session
 from tunnelkit.cli.terminal.output import paint, say
 from tunnelkit.session.runtime.blocking_client import ask
 from tunnelkit.session.runtime.control_calls import Status
-from tunnelkit.text_format import human_bytes
+from tunnelkit.text_format import human_bytes, shown
 
 if TYPE_CHECKING:
     from tunnelkit.debug.loop_status import LoopStatus
@@ -37,7 +37,7 @@ def lines(status: SessionStatus) -> list[str]:
     colour = {"ready": "green", "ended": "red", "failed": "red"}.get(status["state"], "yellow")
     state = paint(status["state"], colour)
     out = [
-        f"session  {state} {status['detail']}".rstrip(),
+        f"session  {state} {shown(status['detail'])}".rstrip(),
         f"project  {printable(status['project'])}",
     ]
     if mismatch := other_version(status):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from tunnelkit.cli.completion import options
 from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note, report, say
+from tunnelkit.text_format import shown
 
 if TYPE_CHECKING:
     from tunnelkit.session.runtime.control_answers import SyncAnswer
@@ -90,12 +91,12 @@ def show_report(answer: SyncAnswer) -> None:
         say(f"in sync (proven on the node){done} {took}")
     else:
         say(f"on the login host only{done} {took}")
-        note(f"proven on no compute node: {answer['unproven']}")
+        note(f"proven on no compute node: {shown(answer['unproven'])}")
     for text in answer["warnings"]:
-        note(text)
+        note(shown(text))
     for path in answer["kept"]:
-        note(f"kept on the cluster, since it was changed there: {path}")
+        note(f"kept on the cluster, since it was changed there: {shown(path)}")
     if answer["replaced"]:
         note(f"replaced there, former content in {answer['replaced_dir']}:")
         for path in answer["replaced"]:
-            note(f"  {path}")
+            note(f"  {shown(path)}")
