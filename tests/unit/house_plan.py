@@ -58,7 +58,7 @@ ROOMS = {
     ),
     "debug": _room(
         "the laptop's side of a loop: adapters, editor port, DAP sessions, VS Code's files",
-        "debuggee errors file_changes messages model mux text_format",
+        "debuggee errors file_changes messages model mount_points mux text_format",
     ),
     "config": _room(
         "tunnelkit.toml, profiles, environment, flags; each value knows its origin",

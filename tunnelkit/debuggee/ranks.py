@@ -78,8 +78,9 @@ def rank_of(environ: Mapping[str, str]) -> Optional[Rank]:
             return Rank(rank, _first(environ, local_words), _first(environ, size_words))
     rank = _number(environ, "SLURM_PROCID")
     if rank is None or not _in_own_step(environ):
-        # accelerate's launcher of a single process names no rank.
-        return Rank(0, 0, 1) if "ACCELERATE_MIXED_PRECISION" in environ else None
+        # accelerate's launcher of one process names no rank; users export one of these themselves.
+        marks = ("ACCELERATE_USE_CPU", "ACCELERATE_MIXED_PRECISION")
+        return Rank(0, 0, 1) if all(mark in environ for mark in marks) else None
     size = _first(environ, ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"))
     return Rank(rank, _first(environ, ("SLURM_LOCALID",)), size)
 

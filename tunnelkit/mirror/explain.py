@@ -98,14 +98,20 @@ def relative_to_root(root: str, path: str) -> str | None:
     """Return `path` (absolute) relative to `root` (symlinks resolved), or None if outside.
 
     "." for the root itself. The last component is not followed: a symlink is itself mirrored.
+    Blocking, if the text of `path` does not begin with the root's.
     """
     plain = os.path.abspath(path)
+    if (relative := _below(root, plain)) is not None:
+        return relative  # no file is looked at
     parent, name = os.path.split(plain)
-    for full in (plain, os.path.join(os.path.realpath(parent), name)):
-        relative = os.path.relpath(full, root)
-        if relative != ".." and not relative.startswith("../"):
-            return relative
+    if (relative := _below(root, os.path.join(os.path.realpath(parent), name))) is not None:
+        return relative
     return "." if os.path.realpath(plain) == root else None
+
+
+def _below(root: str, path: str) -> str | None:
+    relative = os.path.relpath(path, root)
+    return None if relative == ".." or relative.startswith("../") else relative
 
 
 def explain(root: str, rules: IgnoreRules, path: str) -> Explanation:

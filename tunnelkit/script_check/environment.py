@@ -65,13 +65,25 @@ tk_into() {
     tk_say into "$1" 1 "$2"
   fi
 }
+tk_login=${PYTHONPATH-}
+tk_of_login() {
+  IFS=:
+  set -f
+  for tk_place in $tk_login; do
+    case $tk_place in "$PWD" | "$PWD"/*) continue ;; /*) ;; *) continue ;; esac
+    case :${PYTHONPATH-}: in *":$tk_place:"*) tk_kept=${tk_kept:+$tk_kept:}$tk_place ;; esac
+  done
+  printf %s "${tk_kept-}"
+}
 tk_python() {
   tk_at=$1 tk_with=$2
   shift 2
-  # Its places come as data: a sitecustomize in them would run at its start.
+  # Its places come as data: a sitecustomize in them would run at its start. A site's own, which the
+  # login has set, does so in every job.
   tk_said=$(
     export TK_PYTHONPATH="${PYTHONPATH-}"
-    unset PYTHONPATH
+    PYTHONPATH=$(tk_of_login)
+    [ "$PYTHONPATH" ] || unset PYTHONPATH
     timeout 15 "$tk_with" -c "$TK_IMPORTS" "$@"
   )
   tk_say python "$tk_at" "$?" "$tk_said"

@@ -28,6 +28,9 @@ def tk(step: str | None = None) -> dict[str, str]:
     return {"TK_RANKS": json.dumps({"dialin": "/tmp/x", "only": None, "step": step})}
 
 
+ACCELERATE = {"ACCELERATE_USE_CPU": "False", "ACCELERATE_MIXED_PRECISION": "no"}
+
+
 @pytest.mark.parametrize(
     ("environ", "rank"),
     [
@@ -54,9 +57,11 @@ def tk(step: str | None = None) -> dict[str, str]:
         ({"SLURM_PROCID": "0", "SLURM_LOCALID": "0"}, None),
         ({"SLURM_PROCID": "0", **tk(None)}, None),
         # accelerate launch with one process, also in tk's own step of a job.
-        ({"ACCELERATE_MIXED_PRECISION": "no"}, Rank(0, 0, 1)),
-        ({"ACCELERATE_MIXED_PRECISION": "no", "SLURM_PROCID": "0", **tk(None)}, Rank(0, 0, 1)),
-        ({"ACCELERATE_MIXED_PRECISION": "no", **TORCHRUN}, Rank(5, 1, 8)),
+        (ACCELERATE, Rank(0, 0, 1)),
+        ({**ACCELERATE, "SLURM_PROCID": "0", **tk(None)}, Rank(0, 0, 1)),
+        ({**ACCELERATE, **TORCHRUN}, Rank(5, 1, 8)),
+        # Accelerator() reads it: scripts export it, and start other programs, too.
+        ({"ACCELERATE_MIXED_PRECISION": "bf16"}, None),
         # A word that many programs use for something else.
         ({"RANK": "1"}, None),
         ({"RANK": "captain", "WORLD_SIZE": "2"}, None),

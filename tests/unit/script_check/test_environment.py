@@ -189,3 +189,26 @@ def test_no_file_of_the_project_runs(tmp_path: Path) -> None:
     last = cast("list[dict[str, dict[str, list[dict[str, str]]]]]", answer["rows"])[-1]
     assert [one["name"] for one in last["report"]["missing"]] == ["nothing_like_it"]
     assert not run.exists()
+
+
+def test_the_sitecustomize_of_a_site_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A login's PYTHONPATH may have one that brings the modules' packages (EasyBuild)."""
+    site, project, packages = (tmp_path / name for name in ("site", "project", "packages"))
+    for directory in (site, project, packages):
+        directory.mkdir()
+    (packages / "from_the_site.py").write_text("")
+    code = f"import os, sys\nsys.path += [{str(packages)!r}] if 'EBPREFIX' in os.environ else []\n"
+    (site / "sitecustomize.py").write_text(code)
+    run = tmp_path / "run"
+    (project / "sitecustomize.py").write_text(f"open({str(run)!r}, 'w')\n")
+    (project / "train.py").write_text("import from_the_site\n")
+    monkeypatch.setenv("PYTHONPATH", f"{project}:{site}")
+    steps: list[Step] = [
+        ("cd", [str(project)]),
+        ("export", ["EBPREFIX", "1"]),
+        ("python", [sys.executable, "file", "train.py"]),
+    ]
+    answer = environment.answers(steps, IMPORTS, login=False)
+    last = cast("list[dict[str, dict[str, list[dict[str, str]]]]]", answer["rows"])[-1]
+    assert last["report"]["missing"] == []
+    assert not run.exists()

@@ -17,8 +17,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
+from tunnelkit.mount_points import mount_points
+
 Parts = tuple[str, ...]
 
+_SSHFS = b"fuse.sshfs"
 _DRIVE = re.compile(r"[A-Za-z]:([\\/]|$)")
 #: VS Code expands these; other clients that read a launch.json may not.
 _WORKSPACE = re.compile(r"\$\{workspace(?:Folder|Root)(?::[^}]*)?\}")
@@ -47,16 +50,24 @@ class MappedRoots:
 
     def holds(self, path: str) -> bool:
         """True if `path`, as an editor writes it, is a local root or below one."""
-        return self.below(path) is not None or any(one.holds(path) for one in self.also)
+        mirrors = (self, *self.also)
+        if any(one._rest(path) is not None for one in mirrors):
+            return True  # no file is looked at
+        return any(one.below(path) is not None for one in mirrors)
 
     def below(self, path: str) -> Parts | None:
         """The rest of a local path below (or at) the local root; None if outside.
 
         The root has no symlinks; an editor that was opened through one writes paths with it.
         """
-        root = self.key(self.local_root)
-        rests = (rest_of(root, self.key(one)) for one in _spellings(path))
+        rest = self._rest(path)
+        if rest is not None:
+            return rest
+        rests = (self._rest(one) for one in _resolved(path))
         return next((rest for rest in rests if rest is not None), None)
+
+    def _rest(self, path: str) -> Parts | None:
+        return rest_of(self.key(self.local_root), self.key(path))
 
     def above(self, path: str) -> Parts | None:
         """The way from a local directory down to the local root; None if there is none."""
@@ -214,15 +225,34 @@ def _expand(local: str, mirror: MappedRoots) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _spellings(path: str) -> tuple[str, ...]:
-    """The path; the same with the symlinks of its directory resolved; with its own, too."""
+def _resolved(path: str) -> tuple[str, ...]:
+    """The path with the symlinks of its directory resolved; with its own, too.
+
+    Nothing below an sshfs is looked at: it may hang, and this is called in the event loop."""
     if not path.startswith("/"):
-        return (path,)
+        return ()
     parent, name = posixpath.split(posixpath.normpath(path))
     try:
-        return path, posixpath.join(os.path.realpath(parent), name), os.path.realpath(path)
+        if _is_on_sshfs(os.fsencode(posixpath.join(parent, name))):
+            return ()
+        return posixpath.join(os.path.realpath(parent), name), os.path.realpath(path)
     except (OSError, ValueError):  # no path of a file: a NUL, half a character
-        return (path,)
+        return ()
+
+
+def _is_on_sshfs(path: bytes) -> bool:
+    """True if the mount that holds a path, as its text says, is one of sshfs."""
+    try:
+        mounts = list(mount_points())
+    except OSError:  # no Linux
+        return False
+    holding = [
+        one for one in mounts if path == one.path or path.startswith(one.path.rstrip(b"/") + b"/")
+    ]
+    # Of several at one place the last counts.
+    return (
+        max(reversed(holding), key=lambda one: len(one.path)).kind == _SSHFS if holding else False
+    )
 
 
 def _plain(path: str) -> str:

@@ -39,7 +39,7 @@ def place_of(
 
     async def differs(path: str) -> str | None:
         for root in known:
-            relative = relative_to_root(root.local_root, path)
+            relative = await asyncio.to_thread(relative_to_root, root.local_root, path)
             asks = check(root.remote_root) if relative is not None else None
             if relative is None or asks is None:
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tunnelkit.debug.dap import path_mappings
 from tunnelkit.debug.dap.path_mappings import MappedRoots, correct
+from tunnelkit.mount_points import MountPoint
 
 MIRROR = MappedRoots("/home/me/code", "/scratch/me/code", fold_case=False)
 OURS = ("/home/me/code", "/scratch/me/code")
@@ -247,3 +250,43 @@ def test_a_project_that_is_opened_through_a_symlink(tmp_path: Path) -> None:
     for old in ("/cluster/old", "."):
         found = correct(mapping(old), mirror)
         assert found is not None and found.mappings == mapping("/cluster/code")
+
+
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths that are looked at from now on."""
+    seen: list[str] = []
+    realpath = os.path.realpath
+
+    def watched(path: str) -> str:
+        seen.append(path)
+        return realpath(path)
+
+    monkeypatch.setattr(os.path, "realpath", watched)
+    path_mappings._resolved.cache_clear()
+    return seen
+
+
+def test_no_file_is_looked_at_where_the_text_says_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session's loop asks: a mount that hangs would hold up all else."""
+    other = MappedRoots("/mnt/cluster", "/r/proj", fold_case=False)
+    mirrors = MIRROR.with_also(other)
+    seen = looks(monkeypatch)
+    assert mirrors.holds("/home/me/code/a.py") and mirrors.holds("/mnt/cluster/a/b.py")
+    assert seen == []
+
+
+@pytest.mark.parametrize(("kind", "asks"), [(b"fuse.sshfs", False), (b"ext4", True)])
+def test_symlinks_below_an_sshfs_are_not_followed(
+    kind: bytes, asks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = [
+        MountPoint(b"/", b"ext4", b"rw"),
+        MountPoint(b"/mnt/cluster", b"ext4", b"rw"),
+        MountPoint(b"/mnt/cluster", kind, b"rw"),
+    ]
+    monkeypatch.setattr(path_mappings, "mount_points", lambda: iter(mounts))
+    seen = looks(monkeypatch)
+    assert not MIRROR.holds("/mnt/cluster/../cluster/a.py")
+    assert bool(seen) is asks
+    assert not MIRROR.holds("/mnt/clusters/a.py")
+    assert "/mnt/clusters/a.py" in seen
