@@ -25,13 +25,39 @@ SPIN = """\
     name = sys.argv[1] if len(sys.argv) > 1 else "alone"
     print("spins", name, os.getpid(), flush=True)
     turns = 0
+    open("turn", "w").close()
     while not os.path.exists("enough"):
         turns += 1
+        os.utime("turn", (0, turns))
         time.sleep(0.01)
     print("done", turns > 0, flush=True)
     sys.exit(3)
     """
 STOP = line_of(SPIN, "turns += 1")
+
+
+#: Starts other processes, once it may.
+FORKS = """\
+    import os
+    import subprocess
+    import sys
+    import time
+    print("spins forker", os.getpid(), flush=True)
+    turns = 0
+    open("turn", "w").close()
+    while not os.path.exists("enough"):
+        turns += 1
+        if os.path.exists("forks"):
+            child = os.fork()
+            if not child:
+                os._exit(7)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+            run = subprocess.run([sys.executable, "-c", "raise SystemExit(8)"])
+            assert run.returncode == 8
+        os.utime("turn", (0, turns))
+        time.sleep(0.01)
+    sys.exit(3)
+    """
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -52,11 +78,29 @@ async def spinning(project: Project, *command: str) -> tuple[Terminal, int]:
     return terminal, int((await terminal.line(r"spins \w+ (\d+)"))[1])
 
 
+async def runs_on(up: Project) -> None:
+    """Wait until the program has gone on from here."""
+
+    def turns() -> float:
+        return up.remote("turn").stat().st_mtime
+
+    begin = turns()
+    await eventually(lambda: turns() > begin + 20, "the program goes on")
+
+
+def injectors(pid: int) -> list[processes.Seen]:
+    """The processes that are at work on it."""
+    named = (one for one in processes.look().values() if str(pid) in one.argv)
+    return [one for one in named if Path(one.argv[0]).name in ("gdb", "lldb")]
+
+
 async def test_f5_is_on_it_again_and_again_and_it_runs_on(up: Project) -> None:
     terminal, pid = await spinning(up)
     told = await up.tk("attach", timeout_s=PATIENCE_S)
     assert f"pid {pid}" in told.out and f"press F5 (port 127.0.0.1:{up.port})" in told.out
     assert (await up.ready())["port"] == up.port
+    await runs_on(up)
+    await eventually(lambda: not injectors(pid), "the injector ends")
     editor, thread, frame = await up.f5_to_stop(STOP, file="spin.py")
     assert await editor.evaluate("os.getpid()", frame) == str(pid)
     assert await editor.evaluate("'tk_guard' in sys.modules", frame) == "True"
@@ -127,6 +171,21 @@ async def test_of_several_the_list_is_shown_and_a_pid_chooses(up: Project) -> No
     assert processes.is_alive(first_pid)
     up.remote("enough").touch()
     assert await first.ended() == 3
+
+
+@pytest.mark.slow
+async def test_what_it_starts_after_it_was_let_go_runs_as_ever(up: Project) -> None:
+    """pydevd's own fork and exec stay in the program, but nobody serves its children any more."""
+    up.write("spin.py", FORKS)
+    terminal, pid = await spinning(up)
+    await up.tk("attach", str(pid), timeout_s=PATIENCE_S)
+    editor, _, _ = await up.f5_to_stop(line_of(FORKS, "turns += 1"), file="spin.py")
+    await editor.close()
+    await up.loop("python", "2.py")
+    up.remote("forks").touch()
+    await runs_on(up)
+    up.remote("enough").touch()
+    assert await terminal.ended() == 3
 
 
 @pytest.mark.slow

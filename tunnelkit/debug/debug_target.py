@@ -154,12 +154,13 @@ class DebugTarget:
             for child in editor.session.facts.children
         )
 
-    async def carry_debuggee(self, channel: Channel) -> None:
+    async def carry_debuggee(self, channel: Channel, *, free: bool = False) -> None:
         """Carry the bytes of a debuggee that dialled in until it ends.
 
-        If too many have come already, it runs free. Raises OSError if its adapter is gone.
+        free: let it run, without an editor; as if too many have come. Raises OSError if its adapter
+        is gone.
         """
-        if self._carried >= _MOST_PROCESSES:
+        if free or self._carried >= _MOST_PROCESSES:
             shared = self._share(channel)
             try:  # one that is hung up on would wait for its debugger without end
                 await _let_run(channel, shared)

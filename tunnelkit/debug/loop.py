@@ -262,8 +262,8 @@ class DebugLoop:
     def debuggee(self, channel: Channel, header: Mapping[str, object]) -> None:
         """Take a process of this loop that dialled in. header: the agent's description of it."""
         generation = self._run_of(whole(header.get("generation")) or 0)
-        if generation is None or generation.ended or self._carried >= _MOST_CONNECTIONS:
-            channel.abort({"error": "too late, or too many"})
+        if generation is None or generation.ended:
+            channel.abort({"error": "too late"})
             return
         try:
             target = generation.target_for(TargetIdentity.from_header(header))
@@ -277,7 +277,7 @@ class DebugLoop:
     async def _carry_debuggee(self, channel: Channel, target: DebugTarget) -> None:
         self._carried += 1
         try:
-            await target.carry_debuggee(channel)
+            await target.carry_debuggee(channel, free=self._carried > _MOST_CONNECTIONS)
         except (OSError, DebugError) as error:
             channel.abort({"error": str(error)})
         finally:

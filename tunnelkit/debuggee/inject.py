@@ -2,9 +2,10 @@
 
     python -c INJECT AGENT --connect HOST:PORT --pid PID
 
-The guard (guard/tk_guard.py) must be in the process before it dials, and before it starts another
-one, which would obey the port's owner, any user by then. debugpy has no way to inject more than
-itself, so the code that it injects is given one more piece here.
+The program runs on meanwhile, and until an editor comes. The guard (guard/tk_guard.py) must be in
+the process before it dials, and before it starts another one, which would obey the port's owner,
+any user by then. debugpy has no way to inject more than itself, so the code that it injects is
+given one more piece here.
 """
 
 import importlib
@@ -28,6 +29,19 @@ try:
     import tk_guard
 finally:
     sys.path.remove({place!r})
+"""
+#: `debugpy.connect` waits for an editor, with the program's thread in the injector's hands: the
+#: program would stand still until F5, and die if gdb is ended before. `debugpy.listen` does not wait.
+_NO_WAIT = """\
+try:
+    import debugpy.server.api as api
+    settrace = api._settrace
+    def connecting(*args, **kwargs):
+        api._settrace = settrace
+        return settrace(*args, **dict(kwargs, wait_for_ready_to_run=False))
+    api._settrace = connecting
+except (ImportError, AttributeError):
+    pass
 """
 #: debugpy reads its "mode" after pydevd was imported, in the way that an injection needs, and right
 #: before it dials. So the guard is put in by who reads that.
@@ -56,7 +70,7 @@ def main() -> None:
 def _inject_also(source: str) -> None:
     # No quote may be in it (debugpy hands it to gdb as an argument).
     also = f"exec({_quoteless(source)},dict())"
-    first = _quoteless(_BEFORE_THE_DIAL.format(guard=source))
+    first = _quoteless(_BEFORE_THE_DIAL.format(guard=source + _NO_WAIT))
     given = f"(lambda names:(exec({first},names),names)[1])(dict(given=setup)).popitem()[1]"
 
     def guarded(code: str) -> str:

@@ -21,7 +21,7 @@ from tunnelkit.agent.debug.loop_log import LoopLog
 from tunnelkit.agent.debug.python_processes import start_time
 from tunnelkit.agent.debug.rank_support import DialedProcess, visitor
 from tunnelkit.agent.debug.standing import ask, is_standing
-from tunnelkit.agent.processes.dial_in import DialIn
+from tunnelkit.agent.processes.dial_in import DialIn, let_run
 from tunnelkit.agent.processes.loop_run import LoopRun, spawn
 from tunnelkit.agent.processes.peer_process import identify, of_process
 from tunnelkit.agent.processes.table import Exit, ProcessTable
@@ -253,8 +253,11 @@ class Injection:
 
     def _dialled(self, sock: socket.socket) -> None:
         who = identify(sock, [self.pid])
-        if self._stopped.is_set() or not (who.pid == self.pid or self.pid in who.ancestors):
+        if who.pid != self.pid and self.pid not in who.ancestors:
             sock.close()
+            return
+        if self._stopped.is_set():
+            let_run(sock)
             return
         if who.pid == self.pid and not self._arrived.is_set():
             self._arrived.set()

@@ -5,15 +5,31 @@ outlives its loop may dial it at any time. It never offers anything to its peers
 to it, it does not talk to a debuggee's port.
 """
 
+import asyncio
 import socket
 from typing import Callable, List
 
+from tunnelkit.mux.dap_framing import encode
 from tunnelkit.mux.listener import Listener
 
 #: All ranks of a node may dial in at once.
 _BACKLOG = 256
 #: Each is a descriptor, of which a process may have 1,024.
 _HELD_PORTS = 200
+_LET_RUN_S = 10.0
+#: What an editor would send that lets a program run and leaves.
+_LET_RUN = b"".join(
+    encode({"seq": at, "type": "request", "command": command, "arguments": arguments})
+    for at, (command, arguments) in enumerate(
+        (
+            ("initialize", {"adapterID": "tunnelkit"}),
+            ("attach", {}),
+            ("configurationDone", {}),
+            ("disconnect", {}),
+        ),
+        start=1,
+    )
+)
 
 
 class DialIn:
@@ -48,6 +64,34 @@ class DialIn:
 
 def _hang_up(sock: socket.socket) -> None:
     sock.close()
+
+
+def let_run(sock: socket.socket) -> None:
+    """Answer a debuggee that nobody will debug, so that it runs: hung up on, it would wait without
+    end. sock: closed once it has hung up itself, or after `_LET_RUN_S`."""
+    loop = asyncio.get_running_loop()
+
+    def close() -> None:
+        too_long.cancel()
+        loop.remove_reader(sock.fileno())
+        sock.close()
+
+    def read() -> None:
+        try:
+            ended = not sock.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            ended = True
+        if ended:
+            close()
+
+    too_long = loop.call_later(_LET_RUN_S, close)
+    loop.add_reader(sock.fileno(), read)
+    try:
+        sock.send(_LET_RUN)
+    except OSError:
+        close()
 
 
 class HeldPorts:

@@ -34,6 +34,7 @@ def _install() -> None:
     defaults.PydevdCustomization.PREIMPORT = _PREIMPORT
     monkey = importlib.import_module("_pydev_bundle.pydev_monkey")
     _preimport_in_code(monkey, defaults)
+    _leave_children_alone(monkey)
     comm = importlib.import_module("_pydevd_bundle.pydevd_comm")
     dial = getattr(comm, "start_client", None)
     if dial is not None:
@@ -116,6 +117,24 @@ def _preimport_in_code(monkey: ModuleType, defaults: ModuleType) -> None:
         return code.replace(given + ")", wanted, 1)
 
     setattr(monkey, "_get_python_c_args", with_preimport)  # noqa: B010
+
+
+def _leave_children_alone(monkey: ModuleType) -> None:
+    """Let what a program starts after its debugger was taken off it be no debuggee.
+
+    pydevd's own `os.fork` and `exec` stay in it: a child would dial a port where nobody serves it,
+    and wait without end, or fail.
+    """
+    patches = getattr(monkey, "_get_apply_arg_patching", None)
+    if patches is None:
+        return
+    constants = importlib.import_module("_pydevd_bundle.pydevd_constants")
+
+    def patches_while_debugged() -> bool:
+        debugger = constants.get_global_debugger()
+        return bool(patches()) and not (debugger is None or debugger.pydb_disposed)
+
+    setattr(monkey, "_get_apply_arg_patching", patches_while_debugged)  # noqa: B010
 
 
 def _guarded(
