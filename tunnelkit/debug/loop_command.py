@@ -130,7 +130,16 @@ def loop_spec(
 
 #: Launchers that start a script by themselves, and options of wrappers whose values look like one.
 _OF_SCRIPTS = frozenset(
-    ("accelerate", "deepspeed", "ds", "lightning", "fabric", "composer", "colossalai")
+    (
+        "accelerate",
+        "accelerate-launch",
+        "deepspeed",
+        "ds",
+        "lightning",
+        "fabric",
+        "composer",
+        "colossalai",
+    )
 )
 _NAMING = frozenset((
     "-n", "--name", "-p", "--prefix", "--with", "--extra", "--group", "--env", "-e", "--bind", "-B",

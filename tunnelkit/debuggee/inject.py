@@ -31,7 +31,7 @@ finally:
     sys.path.remove({place!r})
 """
 #: `debugpy.connect` waits for an editor, with the program's thread in the injector's hands: the
-#: program would stand still until F5, and die if gdb is ended before. `debugpy.listen` does not wait.
+#: program would stand still until F5, and die if gdb is ended before. `listen` does not wait.
 _NO_WAIT = """\
 try:
     import debugpy.server.api as api

@@ -141,8 +141,9 @@ def _base_name(program: Program) -> str:
 
 #: Programs (console scripts) and modules that start ranks and are none.
 _LAUNCHER_PROGRAMS = re.compile(
-    r"(torchrun|accelerate|deepspeed|ds|horovodrun|lightning|fabric|composer|colossalai|torchx"
-    r"|mpirun|mpiexec|mpiexec\.hydra|orterun|prterun|srun|jsrun|ibrun|aprun)([\d.]*)"
+    r"(torchrun|accelerate(-launch)?|deepspeed|ds|horovodrun|lightning|fabric|composer|colossalai"
+    r"|torchx|(mpirun|mpiexec)(\.(hydra|openmpi|mpich))?|orterun|prterun|srun|jsrun|ibrun|aprun)"
+    r"([\d.]*)"
 )
 _LAUNCHER_MODULES = re.compile(
     r"(torch\.distributed\.(run|launch|launcher\.\w+)|accelerate(\.commands\.\w+)?"

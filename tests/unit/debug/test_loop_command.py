@@ -161,6 +161,8 @@ def test_arguments_of_the_program_are_never_touched(words: list[str]) -> None:
         "deepspeed --no_python nsys profile python train.py",
         "env -i deepspeed train.py",
         "accelerate launch train.py",
+        "accelerate-launch train.py",
+        "mpirun.openmpi -n 2 python train.py",
         "python -m torch.distributed.run --standalone train.py",
         "python3.11 -u -m torch.distributed.launch train.py",
         "python -m debugpy --wait-for-client -m torch.distributed.run train.py",

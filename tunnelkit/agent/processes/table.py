@@ -186,11 +186,13 @@ class ProcessTable:
 
         Returns once all of them are gone.
         """
+        # Each is asked once: a program's handler may be at work on a checkpoint.
+        asked = _tagged(process.tag)
+        elsewhere = [pid for pid in asked if _group_of(pid) != process.pid]
         process.signal(signal.SIGTERM)
         process.signal(signal.SIGCONT)
-        for pid in _tagged(process.tag):
+        for pid in elsewhere:
             _kill(pid, signal.SIGTERM)
-        asked: Set[int] = set()
         deadline = time.monotonic() + grace_s
         pause = 0.005
         while True:
@@ -338,6 +340,13 @@ def _descendants(pid: int) -> Set[int]:
         found |= fresh
         fresh = {child for parent in fresh for child in _children(parent)} - found
     return found
+
+
+def _group_of(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
 
 
 def _kill(pid: int, number: int) -> None:

@@ -216,11 +216,11 @@ class Loops:
     def files_changed(self, paths: Sequence[str]) -> None:
         """Restart loops with `reload` once: these files, and maybe more, are new on the node.
 
-        A program that no editor has started yet has read none of them."""
+        A program that nobody has started yet has read none of them."""
         for loop in self.all():
-            if loop.reload and (loop.loop.has_editor or not loop.loop.debugs):
-                reason = f"files changed: {name_paths(paths, limit=3)}"
-                self._spawn(_restart(loop.loop, reason))
+            one = loop.loop
+            if loop.reload and (one.state == "attached" or one.has_editor or not one.debugs):
+                self._spawn(_restart(one, f"files changed: {name_paths(paths, limit=3)}"))
 
     def notice(self, text: str) -> None:
         """Send a message to the terminals of all loops."""

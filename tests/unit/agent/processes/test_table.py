@@ -105,6 +105,30 @@ def test_group_stubborn_child_and_daemon_are_all_gone(tmp_path: Path) -> None:
     assert answer["how"]["signal"] == "SIGTERM"
 
 
+#: Writes what it gets: itself, a child in its group, and one that has fled the group.
+_SAVES = """
+import os, signal, sys, time
+out = os.open(sys.argv[1] + ".terms", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+def save(*_):
+    os.write(out, b"%d " % os.getpid())
+    time.sleep(0.2)
+    os._exit(0)
+signal.signal(signal.SIGTERM, save)
+if os.fork() and os.fork() == 0:
+    os.setsid()
+with open(sys.argv[1], "a") as pids:
+    pids.write(f"{os.getpid()}\\n")
+time.sleep(60)
+"""
+
+
+def test_a_handler_at_work_is_not_asked_again(tmp_path: Path) -> None:
+    """It may write a checkpoint: a second TERM would begin that again in the middle of it."""
+    answer = drive(_SAVES, tmp_path, "kill")
+    asked = (tmp_path / "pids.terms").read_text().split()
+    assert sorted(map(int, asked)) == sorted(answer["pids"])
+
+
 def test_an_exit_code_a_signal_and_the_peak_memory_are_told(tmp_path: Path) -> None:
     answer = drive("import sys; x = bytearray(50_000_000); sys.exit(7)", tmp_path, "wait")
     assert answer["how"]["code"] == 7

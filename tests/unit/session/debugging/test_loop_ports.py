@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -122,3 +123,28 @@ async def test_f5_is_about_the_loop_on_the_sessions_port(port: EditorPort) -> No
     assert loops.for_editor() is elsewhere
     del made[3]
     assert loops.for_editor() is flask
+
+
+@pytest.mark.parametrize(
+    ("state", "editor", "restarts"),
+    [
+        ("armed", False, False),
+        ("attached", True, True),
+        # Begun by `c` of a console, or left by its editor while it runs on.
+        ("attached", False, True),
+        # For its user to look at.
+        ("kept", False, False),
+        ("kept", True, True),
+    ],
+)
+async def test_a_change_restarts_a_program_that_has_begun(
+    state: str, editor: bool, restarts: bool
+) -> None:
+    spawned: list[Any] = []
+    debugger = SimpleNamespace(state=state, has_editor=editor, debugs=True, restart=lambda *_: None)
+    loops: Any = SimpleNamespace(
+        all=lambda: [SimpleNamespace(reload=True, loop=debugger)],
+        _spawn=lambda work: (work.close(), spawned.append(work)),
+    )
+    Loops.files_changed(loops, ["a.py"])
+    assert len(spawned) == restarts
