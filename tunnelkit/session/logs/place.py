@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypedDict
 
+from tunnelkit.diagnosis.evidence.end import EndView
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.errors import SchedulerError
 from tunnelkit.model import JobState
@@ -79,7 +80,26 @@ async def find_log(cluster: LogCluster, wanted: WantedLog) -> LogPlaceInfo:
             )
         return _remembered(cluster, job_id, wanted)
     remember_job_logs(cluster.name, found.job, time.time())
+    if found.job.state is JobState.ENDED and not found.job.stdout_path:
+        return _of_accounting(cluster, found.job, found.end or EndView(), wanted)
     return _of_record(found.job, wanted)
+
+
+def _of_accounting(
+    cluster: LogCluster, job: JobView, end: EndView, wanted: WantedLog
+) -> LogPlaceInfo:
+    """Return where the log is of a job whose record names none, as that of an accounting.
+
+    A path that tk saw in the scheduler's record comes before one that the inspection worked out."""
+    known = recall_log_paths(cluster.name, job.job_id)
+    if known is None and end.logs:
+        stdout, stderr = end.logs[0].path, end.logs[1].path if len(end.logs) > 1 else ""
+        return _info(job.job_id, (stdout, stderr), wanted, job.state, None)
+    # Only sbatch's jobs have a step of that name.
+    by_script = any(step.step == "batch" for step in end.steps)
+    if known is None and not by_script and wanted.own(job.job_id) is None:
+        return _of_record(job, wanted)
+    return _remembered(cluster, job.job_id, wanted)
 
 
 def _of_record(job: JobView, wanted: WantedLog) -> LogPlaceInfo:
@@ -107,7 +127,7 @@ def _remembered(cluster: LogCluster, job_id: str, wanted: WantedLog) -> LogPlace
         return _info(job_id, (own, ""), wanted, JobState.ENDED, time.time())
     raise SchedulerError(
         f"where job {job_id} wrote its log is not known",
-        cause=f"{cluster.scheduler.name} no longer knows the job, and tk had not asked about it "
+        cause=f"{cluster.scheduler.name} no longer knows its path, and tk had not asked about it "
         "before",
         hint="Slurm's default is slurm-JOB.out in the directory of the submission: "
         f"tk logs {job_id} --file FILE",

@@ -1,10 +1,10 @@
-"""The place of a PBS job's log, by a real server's record, and a log whose place changes."""
+"""The place of a job's log: by a PBS server's record, by Slurm's accounting, and as it changes."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -15,9 +15,10 @@ from tunnelkit.errors import SchedulerError
 from tunnelkit.model import Completed
 from tunnelkit.scheduler.base import Command
 from tunnelkit.scheduler.pbs.adapter import PBS
-from tunnelkit.session.job.log_paths import log_paths_file
+from tunnelkit.scheduler.slurm.inspect.accounting import SEPARATOR
+from tunnelkit.session.job.log_paths import LogPaths, log_paths_file, remember_log_paths
 from tunnelkit.session.logs.cluster import LogCluster
-from tunnelkit.session.logs.place import WantedLog, find_log
+from tunnelkit.session.logs.place import LogPlaceInfo, WantedLog, find_log
 from tunnelkit.session.logs.read_log import LogRequest, read_log
 
 QUEUED = "qstat-queued-json"
@@ -98,3 +99,62 @@ async def test_a_log_that_is_missing_is_asked_for_again_once_the_job_runs(tmp_pa
                 server.record = running
     assert data == b"step 1\n"
     assert said == [f"waiting for {tmp_path}/first: it is not there yet"]
+
+
+@dataclass
+class Accounting:
+    """Slurm that has forgotten a job, with the accounting's rows. logs: section -> its text."""
+
+    steps: tuple[str, ...]
+    logs: dict[str, str] = field(default_factory=dict)
+
+    async def run(self, command: Command) -> Completed:
+        """Answer the inspector's script."""
+        mark = command.argv[4]
+        row = "ended,FAILED,1:0,1795248000,1795248000,1795248200,,1,00:01,60,,n1,me,p,a,q,/h"
+        names = ["77", *(f"77.{step}" for step in self.steps)]
+        rows = "\n".join(SEPARATOR.join([name, *row.split(",")]) for name in names)
+        gone = ("slurm_load_jobs error: Invalid job id specified", 1)
+        sections = {"now": ("1795248300", 0), "job": gone, "steps": (rows, 0)}
+        sections |= {name: (text, 0) for name, text in self.logs.items()}
+        text = "".join(
+            f"\n{mark} {name}\n{body}\n{mark}-code {code}\n"
+            for name, (body, code) in sections.items()
+        )
+        return Completed(0, text.encode(), b"")
+
+    async def find(self, own: str | None = None, *, err: bool = False) -> LogPlaceInfo:
+        """Return where the log of the job is."""
+        cluster = LocalLink().cluster(run=self.run)
+        return await find_log(cluster, WantedLog("77", err, lambda job_id: own))
+
+
+LOGS = {name: f"/h/77.{name[4:]}\ntk-file 5 1795248200\nstep\n" for name in ("log-out", "log-err")}
+
+
+async def test_a_job_that_only_the_accounting_knows_has_the_log_that_was_found() -> None:
+    place = await Accounting(("batch",), LOGS).find("/h/own.log")
+    assert (place["path"], place["stderr_path"]) == ("/h/77.out", "/h/77.err")
+    assert (place["state"], place["known_from"]) == ("ended", "scheduler")
+    assert (await Accounting(("batch",), LOGS).find(err=True))["path"] == "/h/77.err"
+
+
+async def test_of_a_job_of_the_accounting_the_path_that_tk_saw_comes_first() -> None:
+    remember_log_paths("login", "77", LogPaths("/h/seen.out", "", 1795248100.0))
+    for logs in (LOGS, {}):
+        place = await Accounting(("batch",), logs).find()
+        assert (place["path"], place["known_from"]) == ("/h/seen.out", "tk")
+
+
+async def test_of_a_job_of_the_accounting_the_session_s_own_path_is_the_last() -> None:
+    place = await Accounting(("batch",)).find("/h/own.log")
+    assert (place["path"], place["known_from"]) == ("/h/own.log", "tk")
+
+
+async def test_a_job_of_the_accounting_without_any_path() -> None:
+    with pytest.raises(SchedulerError, match="where job 77 wrote its log is not known") as caught:
+        await Accounting(("batch", "0")).find()
+    assert "tk logs 77 --file FILE" in caught.value.one_line()
+    # salloc's have no step for a script.
+    with pytest.raises(SchedulerError, match="no log of its own"):
+        await Accounting(("extern", "0")).find()
