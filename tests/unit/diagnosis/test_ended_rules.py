@@ -65,7 +65,7 @@ def raised(words: str) -> str:
         (job("CANCELLED", 0, 15), f"{SLURM_END} ***", "cancelled", PROVEN),
         (job("FAILED", 0, 9), f"{STAMPED_END} DUE TO TIME LIMIT ***", "timeout", PROVEN),
         (job("FAILED", 1), "[2025-11-16T10:03:44.655] error: Detected 1 oom_kill event in StepId="
-         "28911.batch. Some of the step tasks have been OOM Killed.", "oom-limit", LIKELY),
+         "7.batch. Some of the step tasks have been OOM Killed.", "oom-limit", LIKELY),
         (job("FAILED", 0, 53, ran_s=0), "", "launch-output", LIKELY),
         (job("FAILED", 2), "slurmstepd: error: execve(): bad interpreter(/no/py): No such file or "
          "directory", "launch-interpreter", PROVEN),

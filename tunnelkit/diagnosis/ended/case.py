@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tunnelkit.diagnosis.ended.log.marks import Hit, find_marks
+from tunnelkit.diagnosis.ended.log.own_part import own_part
 from tunnelkit.diagnosis.ended.log.stepd import BY_SIGNAL, OF_STEPD, STEPD
 from tunnelkit.diagnosis.ended.log.traceback import Traceback, first_failure
-from tunnelkit.diagnosis.ended.words import KILL, SEGV, TERM, clock, signal_name
+from tunnelkit.diagnosis.ended.words import KILL, SEGV, TERM, clock, signal_name, span
 from tunnelkit.diagnosis.evidence.box import BoxView
 from tunnelkit.diagnosis.evidence.end import EndView, StepView
 from tunnelkit.diagnosis.evidence.job import JobView
@@ -17,14 +18,12 @@ from tunnelkit.diagnosis.verdict import Evidence, NextStep
 #: Slurm writes these into the second half of an exit code; they are no signals.
 OOM_CODE, STDIO_CODE = 125, 53
 _MOST_LINES = 20_000
+#: For clocks that differ, and what is written while a job is ended.
+_CLOCKS_S = 300.0
 #: PBS adds 256 to a signal's number, a shell 128.
 _PBS_SIGNAL, _SHELL_SIGNAL, _MOST_SIGNAL = 256, 128, 64
 #: Of codes that sacct shows alike these are a shell's 128+N more often than a program's own.
 _READ_AS_SIGNALS = frozenset({KILL, SEGV, TERM})
-_AGAIN = re.compile(
-    STEPD + r"\*\*\* JOB \S+ ON \S+ CANCELLED AT \S+ "
-    r"DUE TO (?:PREEMPTION|NODE FAILURE|JOB REQUEUE)"
-)
 # Lines at a log's end that the program has not written.
 _NOT_THE_PROGRAM = re.compile(
     OF_STEPD + r"|slurmstepd\S*: |srun: |\s*$|\S+: line \d+: +\d+ |make: \*\*\*|Terminated$|Killed$"
@@ -80,19 +79,22 @@ class Exit:
 class FailedStep:
     """A step that failed. proven: by the accounting's row; else by srun's line in the log.
 
-    code: the smaller one of two that sacct shows alike."""
+    code: the smaller one of two that sacct shows alike. on_record: False if only a line says so.
+    """
 
     step: str
     code: int | None
     signal: int | None
     text: str
     proven: bool
+    on_record: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """state: the scheduler's, in capitals, without what follows it. text: the log of the last
-    run. hits: its marks, in order. failure: the exception of the rank that failed first."""
+    run, without what is known to be another job's. hits: its marks, in order. failure: the
+    exception of the rank that failed first."""
 
     job: JobView | None
     end: EndView
@@ -113,11 +115,14 @@ class Case:
 
     @property
     def failed(self) -> bool:
-        """True if the job, or a step of it, is known to have failed; a log alone is read as if."""
+        """True if the job, or a step of it, is known to have failed; a log alone is read as if.
+
+        Lines of a log alone make no failure of a job that ended well."""
         if self.log_alone:
             return True
         bad = self.state not in ("", "COMPLETED", "F", "X", "C", "E", "COMPLETING")
-        return bad or self.exit.bad or bool(self.failed_steps)
+        steps = [one for one in self.failed_steps if one.on_record or self.state != "COMPLETED"]
+        return bad or self.exit.bad or bool(steps)
 
     @property
     def hidden(self) -> bool:
@@ -163,6 +168,21 @@ class Case:
         text = f"the scheduler has no record; the job's script ended {self.exit}"
         return Evidence(text, "black box", time_s=box.ended_s)
 
+    def doubt(self) -> Evidence | None:
+        """Return why the log may be another job's: it was not written during this one."""
+        job = self.job
+        times = [log.written_s for log in self.end.logs if log.text and log.written_s is not None]
+        if job is None or not times:
+            return None
+        first_s, last_s = min(times), max(times)
+        if job.end_s is not None and last_s > job.end_s + _CLOCKS_S:
+            text = f"it was written {span(last_s - job.end_s)} after the job's end"
+        elif job.start_s is not None and first_s < job.start_s - _CLOCKS_S:
+            text = f"it was last written {span(job.start_s - first_s)} before the job began"
+        else:
+            return None
+        return Evidence(f"its log may be another job's: {text}", "stat", "seen")
+
     def last_line(self) -> str:
         """Return the last line of the log that the program wrote; "" if there is none."""
         own = (line.strip() for line in reversed(self.lines) if not _NOT_THE_PROGRAM.match(line))
@@ -188,23 +208,28 @@ def script_name(case: Case) -> str:
 
 def make_case(job: JobView | None, end: EndView, now_s: float, box: BoxView | None) -> Case:
     """Read the evidence once."""
-    text = _last_run("\n".join(log.text for log in end.logs if log.text))
+    text = own_part("\n".join(log.text for log in end.logs if log.text), job)
     lines = tuple(re.split(r"\r\n|[\n\r]", text)[-_MOST_LINES:])
     text = "\n".join(lines)
     words = job.native_state.upper().split() if job is not None else []
     state = words[0].rstrip("+") if words else ""
+    script = _exit(job, box)
+    most = job.derived_code if job is not None else None
+    steps = _failed_steps(end.steps, lines, most)
+    if state == "COMPLETED" and not script.bad:
+        steps = _with_record(steps, end.steps, most)
     return Case(
         job=job,
         end=end,
         box=box,
         now_s=now_s,
         state=state,
-        exit=_exit(job, box),
+        exit=script,
         text=text,
         lines=lines,
         hits=find_marks(lines),
         failure=first_failure(text),
-        failed_steps=_failed_steps(end.steps, lines, job.derived_code if job is not None else None),
+        failed_steps=steps,
     )
 
 
@@ -254,22 +279,33 @@ def _exit_by_box(box: BoxView) -> Exit:
     return Exit(code)
 
 
-def _last_run(text: str) -> str:
-    """Return the part of an appended log that is of the last run."""
-    found = list(_AGAIN.finditer(text))
-    if not found:
-        return text
-    end = text.find("\n", found[-1].end())
-    rest = text[end + 1 :] if end >= 0 else ""
-    return rest if rest.strip() else text
-
-
 def _failed_steps(
     steps: tuple[StepView, ...], lines: tuple[str, ...], most: int | None
 ) -> tuple[FailedStep, ...]:
     """Return the steps that failed, but not those that were cancelled. most: the highest code."""
     cancelled = {match["step"] for line in lines if (match := _STEP_CANCELLED.match(line))}
     return (*_failed_rows(steps, cancelled, most), *_failed_lines(lines, bool(cancelled)))
+
+
+def _with_record(
+    failed: tuple[FailedStep, ...], steps: tuple[StepView, ...], most: int | None
+) -> tuple[FailedStep, ...]:
+    """Compare the lines on failed steps in the log of a job that ended well with its record.
+
+    Lines that it contradicts are another job's, or an earlier one's."""
+    run = [one for one in steps if one.step not in _NO_STEPS]
+    clean = not most and all(
+        one.state.startswith("COMPLETED") and not (one.exit_code or one.signal) for one in run
+    )
+    found = []
+    for one in failed:
+        if one.on_record:
+            found.append(one)
+        elif steps or (most is not None and one.code is not None):
+            found += [] if (clean if steps else not most) else [replace(one, on_record=True)]
+        else:
+            found.append(one)
+    return tuple(found)
 
 
 def _failed_rows(
@@ -310,5 +346,5 @@ def _failed_lines(lines: tuple[str, ...], cancelled: bool) -> list[FailedStep]:
         ended = code in _HELPERS_CODES or (match is not None and match["how"] == "Killed")
         if match and not (cancelled and ended):
             text = f"task {match['rank']} on {match['node']}: {match['how']}"
-            found.append(FailedStep("", code, None, text, proven=False))
+            found.append(FailedStep("", code, None, text, proven=False, on_record=False))
     return found

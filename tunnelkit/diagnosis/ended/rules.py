@@ -98,16 +98,29 @@ def judge_end(
 
     A second verdict says that the script hid the failure."""
     case = make_case(job, end, now_s, at_the_end(box))
-    rules = LOG_RULES if case.log_alone else RULES
-    first = next(found for rule in rules if (found := rule(case)) is not None)
-    if case.log_alone and first.certainty is Certainty.PROVEN:
-        first = replace(first, certainty=Certainty.LIKELY)
+    first = _first(case)
+    doubt = case.doubt()
+    if doubt is not None:
+        alone = _first(make_case(job, replace(end, logs=()), now_s, case.box))
+        sure = alone.certainty is Certainty.PROVEN and alone.code == first.code
+        first = replace(first if sure else _at_most_likely(first), because=(*first.because, doubt))
     first = replace(first, because=(*first.because, *earlier(box)))
     first = _with_array(_with_restarts(first, case), end)
     hidden = hidden_step(case)
     if hidden is not None and hidden.code != first.code:
         return (first, hidden)
     return (first,)
+
+
+def _first(case: Case) -> Verdict:
+    if not case.log_alone:
+        return next(found for rule in RULES if (found := rule(case)) is not None)
+    return _at_most_likely(next(found for rule in LOG_RULES if (found := rule(case)) is not None))
+
+
+def _at_most_likely(verdict: Verdict) -> Verdict:
+    proven = verdict.certainty is Certainty.PROVEN
+    return replace(verdict, certainty=Certainty.LIKELY) if proven else verdict
 
 
 def _with_array(verdict: Verdict, end: EndView) -> Verdict:

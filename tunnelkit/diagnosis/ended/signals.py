@@ -170,7 +170,7 @@ def unexplained(case: Case) -> Verdict | None:
     last = case.last_line()
     if last:
         because.append(Evidence(f"its log's last line: {last}", "log", "seen"))
-    elif case.end.logs and not any(log.problem for log in case.end.logs):
+    elif case.end.logs and not any(log.problem or log.text.strip() for log in case.end.logs):
         because.append(Evidence("its log is empty", "log", "seen"))
     if case.failure is not None:
         because.append(Evidence(f"earlier in the log: {one_line(case.failure)}", "log", "also"))
@@ -206,7 +206,7 @@ def looked_at(case: Case) -> tuple[str, ...]:
     limit = case.job.time_limit_s if case.job is not None else None
     if limit and case.ran_s is not None and case.ran_s < limit * 0.98:
         found.append(f"the time limit ({clock(case.ran_s)} of {clock(limit)})")
-    if any(log.text for log in case.end.logs) and case.failure is None:
+    if case.text and case.failure is None:
         found.append("an exception in the log")
     if (
         case.box is not None
