@@ -35,6 +35,8 @@ _FULL = re.compile(
 _OTHER = re.compile(r"Process (?P<pid>\d+) has (?P<used>[\d.]+ \S+) memory in use")
 _RESERVED = re.compile(r"(?P<size>[\d.]+) GiB is reserved by PyTorch but unallocated")
 _MANY_GIB = 2.0
+#: The program wrote more than this after it: it went on.
+_MOST_AFTER = 20
 _SMALLER = NextStep(
     "a smaller batch, or gradient checkpointing; --mem does not help: it is the node's memory"
 )
@@ -78,7 +80,7 @@ def gpu_memory(case: Case) -> Verdict | None:
         if not _same(found.first_line, found.last_line, case, hit):
             return None
         certainty = certainty_of(case, found)
-    elif case.lines_after(hit.line) > 20:
+    elif case.lines_after(hit.line) > _MOST_AFTER:
         return None
     if certainty is None:
         return None
@@ -103,7 +105,7 @@ def build_mismatch(case: Case) -> Verdict | None:
     found = case.failure
     if found is not None and not _same(found.first_line, found.last_line, case, hit):
         return None
-    if found is None and case.lines_after(hit.line) > 20:
+    if found is None and case.lines_after(hit.line) > _MOST_AFTER:
         return None
     certainty = certainty_of(case, found) if found is not None else Certainty.LIKELY
     because = [Evidence(hit.text[:200], "log"), case.record()]
@@ -131,9 +133,17 @@ def _fault(case: Case) -> tuple[str, list[Evidence], bool]:
             what = f"Xid {one.xid}" if one.xid else f"NVML answers {one.nvml}"
             return code, [Evidence(f"GPU {one.gpu}: {what}", "NVML", time_s=one.time_s)], True
     hit = last_hit(case, *_SENTENCES)
-    if hit is None:
+    if hit is None or not _is_last(case, hit):
         return "", [], False
     return hit.mark.code, [Evidence(hit.text[:200], "log")], False
+
+
+def _is_last(case: Case, hit: Hit) -> bool:
+    """True if nothing else that the log shows has ended the job since."""
+    found = case.failure
+    if found is not None and certainty_of(case, found) is not None:
+        return _same(found.first_line, found.last_line, case, hit)
+    return case.lines_after(hit.line) <= _MOST_AFTER
 
 
 def _memory(text: str) -> tuple[list[Evidence], tuple[NextStep, ...]]:

@@ -31,6 +31,8 @@ _DENIED = (
     re.compile(r"^\S+: (?:line )?\d+: (?P<name>\S+): .*Exec format error$"),
 )
 _CANT_EXECUTE, _NOT_THERE, _USAGE = 126, 127, 2
+#: The script went on for longer after it: it was probably no reason.
+_MOST_AFTER = 5
 _LOGIN_SHELL = NextStep(
     "`module` is a function of login shells: begin the script with #!/bin/bash -l"
 )
@@ -105,8 +107,11 @@ def _interpreter(case: Case) -> Verdict | None:
 
 def _command(case: Case) -> Verdict | None:
     codes = {case.exit.code, *(one.code for one in case.failed_steps)}
-    if _NOT_THERE in codes or (_USAGE in codes and case.failed_steps):
+    if _NOT_THERE in codes:
         return _named(case, "not-found", _NOT_FOUND, _NOT_THERE)
+    # A step that Slurm can't start ends with errno; no shell ends so for a command.
+    if _USAGE in codes and case.failed_steps:
+        return _arguments(case) or _named(case, "not-found", (), _NOT_THERE)
     if _CANT_EXECUTE in codes or 13 in codes:
         return _named(case, "not-executable", _DENIED, _CANT_EXECUTE)
     return None
@@ -142,6 +147,10 @@ def _named(
     case: Case, code: str, patterns: tuple[re.Pattern[str], ...], number: int
 ) -> Verdict | None:
     found = _last_line(case, patterns)
+    # Another code: the script went on after that line. A hidden step's line may be anywhere.
+    exact = case.exit == Exit(number) or case.hidden
+    if found is not None and not exact and case.lines_after(found[0]) > _MOST_AFTER:
+        found = None
     if found is None:
         # sacct shows 255 as 127, and 254 as 126: then the log must say it.
         if case.exit != Exit(number) or case.failure is not None or _library(case):
