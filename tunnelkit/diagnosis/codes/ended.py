@@ -97,7 +97,7 @@ _SCHEDULER = (
         Actor.PROGRAM,
         "The job stood still long before its time was up: more time would not help.",
         "As timeout; and in its last quarter it used under 1 % of a core and no GPU, and wrote "
-        "nothing; or all its CPU time is under 1 % of its time.",
+        "nothing; or all its CPU time is under 1 % of its time, and no log shows that it worked.",
         "Look where it stands still: `tk loop`, `tk ranks`, the stacks in the black box.",
         fatal=True,
     ),

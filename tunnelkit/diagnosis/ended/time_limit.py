@@ -22,6 +22,8 @@ _PROGRESS = re.compile(
 _QUARTER, _LAST = 0.25, 0.1
 #: A core-second in this many seconds of the last quarter is work.
 _IDLE_SHARE = 0.01
+#: A log that was written so shortly before the end outweighs a CPU that stood idle.
+_AT_ONCE_S = 300.0
 _MOST_MARGIN_S = 90.0
 _SHORT_S = 60.0
 
@@ -33,8 +35,8 @@ def time_limit(case: Case) -> Verdict | None:
         return None
     limit = case.job.time_limit_s if case.job is not None else None
     of = f" of {clock(limit)}" if limit else ""
-    activity = _activity(case)
     progress = _progress(case)
+    activity = _activity(case, progress is not None)
     because += activity.evidence
     if progress is not None:
         because.append(progress.evidence)
@@ -77,25 +79,44 @@ class _Activity:
         self.kind, self.certain, self.evidence = kind, certain, list(evidence)
 
 
-def _activity(case: Case) -> _Activity:
-    ran_s = case.ran_s
+_UNKNOWN = _Activity("", True)
+
+
+def _activity(case: Case, progressed: bool) -> _Activity:
+    found = None
     if case.box is not None and len(case.box.samples) > 2:
         found = _sampled(case.box.samples)
-        if found is not None:
-            return found
+    if found is not None and (found.kind != "hang" or found.certain):
+        return found
+    ran_s = case.ran_s
     if ran_s is None or ran_s < _SHORT_S:
-        return _Activity("", True)
+        return found or _UNKNOWN
+    idle = found or _idle(case, ran_s)
+    written = _written(case)
+    if written is None:
+        # CPU time is not counted everywhere, as of a container's processes.
+        return _Activity("", True, *idle.evidence) if progressed and idle else idle or _UNKNOWN
+    silent_s, seen = written
+    if silent_s < (min(ran_s * _LAST, _AT_ONCE_S) if idle else ran_s * _LAST):
+        return _Activity("working", False, seen)
+    if idle and silent_s < ran_s * _QUARTER:
+        return _Activity("", True, *idle.evidence, seen)
+    return _Activity(idle.kind, idle.certain, *idle.evidence, seen) if idle else _UNKNOWN
+
+
+def _idle(case: Case, ran_s: float) -> _Activity | None:
     cpu_s = sum(step.cpu_s or 0.0 for step in case.end.steps)
-    if 0 < cpu_s < ran_s * _IDLE_SHARE:
-        text = f"it used {cpu_s:.1f} s of CPU in {clock(ran_s)}"
-        return _Activity("hang", False, Evidence(text, "sacct"))
-    return _written(case, ran_s) or _Activity("", True)
+    if not 0 < cpu_s < ran_s * _IDLE_SHARE:
+        return None
+    return _Activity(
+        "hang", False, Evidence(f"it used {cpu_s:.1f} s of CPU in {clock(ran_s)}", "sacct")
+    )
 
 
-def _written(case: Case, ran_s: float) -> _Activity | None:
-    """Judge by when stdout was written last; slurmstepd's last words go to stderr."""
+def _written(case: Case) -> tuple[float, Evidence] | None:
+    """Return for how long stdout was silent at the end; slurmstepd's last words go to stderr."""
     job = case.job
-    if job is None or job.end_s is None or len(case.end.logs) < 2:
+    if job is None or job.end_s is None or len(case.end.logs) < 2 or case.doubt() is not None:
         return None
     out = case.end.logs[0]
     last = out.text[-2000:]
@@ -103,9 +124,7 @@ def _written(case: Case, ran_s: float) -> _Activity | None:
         return None
     silent_s = job.end_s - out.written_s
     text = f"stdout was written last {span(silent_s)} before the end"
-    if silent_s < ran_s * _LAST:
-        return _Activity("working", False, Evidence(text, "stat", time_s=out.written_s))
-    return None
+    return silent_s, Evidence(text, "stat", time_s=out.written_s)
 
 
 def _sampled(samples: tuple[BoxSample, ...]) -> _Activity | None:
