@@ -13,11 +13,13 @@ from tunnelkit.model import Completed
 class OwnJob:
     """A job of the user's that the scheduler lists. comment: "" if it has none.
 
-    cluster: its cluster's name, as the keeper in the job knows it; "" if it is not known."""
+    cluster: its cluster's name, as the keeper in the job knows it; "" if it is not known. array:
+    ID_INDEX of an element of a Slurm array; "" for another job."""
 
     job_id: str
     comment: str
     cluster: str = ""
+    array: str = ""
 
 
 class BatchScripts(Protocol):

@@ -65,10 +65,11 @@ _INSTEAD = dict.fromkeys(
 )
 # The user's jobs that run, and the cluster's name. $1 squeue, $2 scontrol
 _RUNNING = r"""
-timeout 10 "$1" --me -h -t R,S -o 'tk-job %A %k' || exit
+timeout 10 "$1" --me -h -t R,S -o 'tk-job %A %i %k' || exit
 timeout 5 "$2" show config 2>/dev/null | sed -n 's/^ClusterName *= */tk-cluster /p'
 :
 """
+_ELEMENT = re.compile(r"[0-9]+_[0-9]+").fullmatch
 _SPACE = b" \t\n\v\f\r"
 _WAITS = re.compile(
     rb"^#(?:SBATCH|SLURM)[ \t](?:.*[ \t])?(?:--wait|-W|--test-only)[ \t]*(?:$|[ \t])", re.M
@@ -148,10 +149,13 @@ class SlurmBatchScripts(LoginPrograms):
                 hint="try again in a minute",
                 transient=True,
             )
-        found = re.findall(r"^tk-job ([0-9]+) ?(.*)$", done.text, re.M)
+        found = re.findall(r"^tk-job ([0-9]+) (\S+) ?(.*)$", done.text, re.M)
         named = re.findall(r"^tk-cluster (\S+)$", done.text, re.M)
         cluster = named[-1] if named else ""
-        return [OwnJob(job, "" if text == "(null)" else text, cluster) for job, text in found]
+        return [
+            OwnJob(job, "" if text == "(null)" else text, cluster, name if _ELEMENT(name) else "")
+            for job, name, text in found
+        ]
 
 
 def takes_next(word: str) -> bool:

@@ -66,7 +66,7 @@ async def look(login: Login) -> tuple[Places, list[KeptJob], list[str]]:
     if over:
         await login.run(Command(("sh", "-c", _SWEEP, "sh", places.kept, *over)))
     kept = {
-        job: state
+        job: _with_array(state, running[job])
         for job, state in found.items()
         if job in running and job not in over and _is_state_of(state, running[job])
     }
@@ -94,7 +94,12 @@ def _is_kept(job: OwnJob) -> bool:
 
 def _by_comment(job: OwnJob) -> KeptJob:
     """Return a job whose files can't be seen from the login host."""
-    return {**_read_state(job.job_id, {}), "comment": job.comment}
+    return {**_with_array(_read_state(job.job_id, {}), job), "comment": job.comment}
+
+
+def _with_array(state: KeptJob, job: OwnJob) -> KeptJob:
+    """Return it with the element's name as the scheduler lists it, where it does."""
+    return {**state, "array": job.array or state["array"]}
 
 
 def _states(text: str) -> list[tuple[str, KeptJob]]:

@@ -22,7 +22,7 @@ from tunnelkit.scheduler.pbs.batch_scripts import PbsBatchScripts
 from tunnelkit.scheduler.pbs.torque import Torque
 from tunnelkit.scheduler.slurm.adapter import Slurm
 from tunnelkit.scheduler.slurm.batch_scripts import SlurmBatchScripts
-from tunnelkit.session.submit.kept import _addressed, _states, is_named, look
+from tunnelkit.session.submit.kept import _addressed, _states, change, is_named, look
 from tunnelkit.session.submit.login import Login, login_of
 
 JSON = st.recursive(
@@ -106,6 +106,10 @@ class Cluster:
         """The jobs that `tk keep` lists."""
         return [one["job"] for one in asyncio.run(look(self._login()))[1]]
 
+    def release(self, job: str) -> None:
+        """Let a job go, as `tk keep JOB --release`."""
+        asyncio.run(change(self._login(), job, None))
+
     def files(self) -> list[str]:
         return sorted(file.name for file in self.kept.iterdir())
 
@@ -141,7 +145,7 @@ def test_torque_has_no_option_for_elements(tmp_path: Path) -> None:
 
 def test_files_of_another_clusters_jobs_stay_and_are_not_listed(tmp_path: Path) -> None:
     config = 'echo "ClusterName             = beta"'
-    cluster = Cluster(tmp_path, Slurm, squeue="echo 'tk-job 12 (null)'", scontrol=config)
+    cluster = Cluster(tmp_path, Slurm, squeue="echo 'tk-job 12 12 (null)'", scontrol=config)
     for job in ("12", "4711"):
         cluster.keep(job, time.time() + 900, cluster="alpha")
     assert cluster.look() == []
@@ -166,3 +170,23 @@ def test_by_the_number_of_an_arrays_last_element_slurm_would_take_all_of_them() 
     assert any("tk up --attach-job 100_3" in line for line in lines(last))
     ((_, odd),) = _states('tk-kept 100.json {"array": "100_3; reboot"}\n')
     assert _addressed(odd) == "100"
+
+
+def test_an_arrays_last_element_is_let_go_alone_without_a_file(tmp_path: Path) -> None:
+    rows = "tk-job 1003 1000_3 (null)\ntk-job 1000 1000_9 tk: kept until 09:31"
+    # It ends by the signal.
+    squeue = f"[ -f '{tmp_path}/sent' ] || printf '%s\\n' '{rows}'"
+    scancel = f"echo \"$@\" >>'{tmp_path}/sent'"
+    cluster = Cluster(tmp_path, Slurm, squeue=squeue, scancel=scancel, scontrol="exit 1")
+    assert cluster.look() == ["1000"]
+    cluster.release("1000_9")
+    assert (tmp_path / "sent").read_text() == "--batch --signal=TERM 1000_9\n"
+
+
+def test_slurm_s_list_names_elements_of_arrays() -> None:
+    text = b"tk-job 1000 1000_9 a b\ntk-job 7 7 \ntk-job 8 8+0 (null)\ntk-cluster alpha\n"
+    found = SlurmBatchScripts().parse_running(Completed(0, text, b""))
+    assert [(one.job_id, one.array, one.comment) for one in found] == [
+        ("1000", "1000_9", "a b"), ("7", "", ""), ("8", "", ""),
+    ]  # fmt: skip
+    assert "%A %i %k" in " ".join(SlurmBatchScripts().running())

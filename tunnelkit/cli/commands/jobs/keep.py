@@ -108,7 +108,8 @@ def lines(one: KeptJob) -> Iterator[str]:
     name = f" ({shown(one['name'])})" if one["name"] else ""
     array = f", {shown(one['array'])} of its array" if one["array"] else ""
     if one["until_s"] is None:
-        yield f"job {one['job']}{name}: {shown(one['comment'] or 'its state can not be read')}"
+        state = shown(one["comment"] or "its state can not be read")
+        yield f"job {one['job']}{name}{array}: {state}"
         return
     left_s = max(0.0, one["until_s"] - time.time())
     until = time.strftime("%H:%M", time.localtime(one["until_s"]))
