@@ -54,13 +54,17 @@ class QueuedJob:
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """A job that has nodes. ends_s: when its time limit ends it. cpus: on all its nodes."""
+    """A job that has nodes. ends_s: when its time limit ends it. cpus: on all its nodes.
+    partition, qos, account: "" if not known."""
 
     job_id: str
     user: str
     nodes: tuple[str, ...]
     ends_s: float | None = None
     cpus: int = 0
+    partition: str = ""
+    qos: str = ""
+    account: str = ""
 
 
 @dataclass(frozen=True, slots=True)

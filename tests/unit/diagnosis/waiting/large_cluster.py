@@ -53,15 +53,16 @@ def _pending(at: int, nodes: int) -> str:
     start = f"{NOW_S + 600 + at * 10}" if at < 500 else "N/A"
     reason = ("Priority", "Priority", "Dependency", "QOSMaxJobsPerUserLimit")[at % 4]
     name = ("gpu", "long", "short", "gpu,long")[at % 4]
-    return (
-        f"PD|{100000 + at}|u{at % 300}|{name}|{20000 - at}|{start}|N/A|16|{planned}|(null)|{reason}"
-    )
+    first = f"PD|{100000 + at}|u{at % 300}|{name}|{20000 - at}|{start}"
+    return f"{first}|N/A|16|{planned}|(null)|normal|lab|{reason}"
 
 
 def _running(at: int, nodes: int) -> str:
     where = f"n{at % nodes:04}" if at % 9 else f"n[{at % nodes:04}-{min(at % nodes + 3, 9999):04}]"
     end = NOW_S + 60 + at * 7
-    return f"R|{50000 + at}|u{at % 300}|gpu|9000|{NOW_S - 100}|{end}|16|(null)|{where}|None"
+    return (
+        f"R|{50000 + at}|u{at % 300}|gpu|9000|{NOW_S - 100}|{end}|16|(null)|{where}|normal|lab|None"
+    )
 
 
 def _partition(name: str, nodes: int) -> str:

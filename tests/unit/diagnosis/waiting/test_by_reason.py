@@ -13,6 +13,7 @@ from tunnelkit.diagnosis.codes.registry import CODES
 from tunnelkit.diagnosis.evidence.cluster import (
     ClusterView,
     Limit,
+    PartitionView,
     QueuedJob,
     RunningJob,
     Window,
@@ -122,9 +123,10 @@ def test_an_account_limit_that_is_the_users_own() -> None:
         Limit("account lab", "GrpTRES", "cpu", 100, 6),
     )
     running = (
-        RunningJob("5", "alice", ("n1",), NOW_S + 3600),
-        RunningJob("6", "bob", ("n1",), NOW_S + 60),
-        RunningJob("4", "alice", ("n1",), NOW_S + 600),
+        RunningJob("5", "alice", ("n1",), NOW_S + 3600, account="lab"),
+        RunningJob("6", "bob", ("n1",), NOW_S + 60, account="lab"),
+        RunningJob("4", "alice", ("n1",), NOW_S + 600, account="lab"),
+        RunningJob("3", "alice", ("n1",), NOW_S + 60, account="other"),
     )
     found = judged("AssocGrpCpuLimit", ClusterView(limits=limits, running=running))
     assert (found.code, found.certainty) == ("limit-user", Certainty.PROVEN)
@@ -142,6 +144,34 @@ def test_jobs_at_once() -> None:
     found = judged("QOSMaxJobsPerUserLimit", ClusterView(limits=limits))
     assert found.code == "limit-user"
     assert "QOS tiny: 1 job at once for each user, 1 in use" in found.sentence
+
+
+@pytest.mark.parametrize("limits", [(Limit("QOS tiny", "MaxJobsPU", "jobs", 1, 1),), ()])
+def test_only_jobs_that_count_in_the_limit_are_named(limits: tuple[Limit, ...]) -> None:
+    running = (
+        RunningJob("80", "alice", ("n1",), NOW_S + 600, partition="gpu", qos="normal"),
+        RunningJob("90", "alice", ("n1",), NOW_S + 3600, partition="gpu", qos="tiny"),
+        RunningJob("70", "alice", ("n1",), NOW_S + 60, partition="gpu"),  # not known
+    )
+    found = judged("QOSMaxJobsPerUserLimit", ClusterView(limits=limits, running=running))
+    assert [one for one in commands(found) if "scancel" in one] == ["scancel 90"]
+    assert not any("80" in one.text or "70" in one.text for one in found.because)
+    others = ClusterView(limits=limits, running=running[:1])
+    assert not any("scancel" in one for one in commands(judged("QOSMaxJobsPerUserLimit", others)))
+
+
+def test_a_limit_of_the_partitions_qos_counts_the_jobs_of_that_partition() -> None:
+    running = (
+        RunningJob("80", "alice", ("n1",), NOW_S + 600, partition="cpu", qos="tiny"),
+        RunningJob("90", "alice", ("n1",), NOW_S + 3600, partition="gpu", qos="normal"),
+    )
+    limits = (Limit("QOS part of partition gpu", "MaxJobsPU", "jobs", 1, 1, "gpu"),)
+    found = judged("QOSMaxJobsPerUserLimit", ClusterView(limits=limits, running=running))
+    assert "scancel 90" in commands(found) and "scancel 80" not in commands(found)
+    # Without numbers it may be the limit of either QOS: neither job counts for sure.
+    parts = (PartitionView("gpu", frozenset(), qos="part"),)
+    found = judged("QOSMaxJobsPerUserLimit", ClusterView(running=running, partitions=parts))
+    assert not any("scancel" in one for one in commands(found))
 
 
 def test_a_budget_that_is_used_up_is_not_waited_for() -> None:

@@ -36,11 +36,11 @@ node2|mixed-|2/2/0/4|8000|4000|gpu:a100:2(S:0-1)|gpu:a100:1(IDX:0)|a100,nvlink|U
 node2|mixed-|2/2/0/4|8000|4000|gpu:a100:2(S:0-1)|gpu:a100:1(IDX:0)|a100,nvlink|Unknown|Unknown|none|
 """
 QUEUE = """\
-PD|3|root|gpu|4294901757|1795634026|1795634626|2|node[1-2]|(null)|Resources
-PD|11_[1-9%2]|kim|gpu,short|4294901749|1795642980|1795643580|1|node1|(null)|Priority
-PD|8|kim|gpu|4294901752|N/A|N/A|99|(null)|(null)|PartitionConfig
-R|1|root|gpu|4294901759|1795633426|1795634026|4|(null)|node1|None
-CG|2|root|gpu|4294901758|1795633426|1795634026|2|(null)|node[1-2]|None
+PD|3|root|gpu|4294901757|1795634026|1795634626|2|node[1-2]|(null)|normal|lab|Resources
+PD|11_[1-9%2]|kim|gpu,short|4294901749|1795642980|1795643580|1|node1|(null)|normal|lab|Priority
+PD|8|kim|gpu|4294901752|N/A|N/A|99|(null)|(null)|normal|lab|PartitionConfig
+R|1|root|gpu|4294901759|1795633426|1795634026|4|(null)|node1|debug|lab|None
+CG|2|root|gpu|4294901758|1795633426|1795634026|2|(null)|node[1-2]|(null)||None
 """
 RESERVATIONS = """\
 ReservationName=m1 StartTime=1795635340 EndTime=1795638940 Duration=01:00:00 Nodes=node2 \
@@ -112,6 +112,10 @@ def test_who_waits_and_who_has_the_nodes() -> None:
     assert [(one.job_id, one.nodes, one.cpus) for one in running] == [
         ("1", ("node1",), 4),
         ("2", ("node1", "node2"), 2),
+    ]
+    assert [(one.partition, one.qos, one.account) for one in running] == [
+        ("gpu", "debug", "lab"),
+        ("gpu", "", ""),
     ]
 
 
@@ -305,7 +309,7 @@ def test_no_text_is_too_strange(text: str) -> None:
     gpus_of_node(text, text)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["PD", "R", "CG"]), *[_LINES] * 10), max_size=5))
+@given(st.lists(st.tuples(st.sampled_from(["PD", "R", "CG"]), *[_LINES] * 12), max_size=5))
 def test_no_row_is_too_strange(rows: list[tuple[str, ...]]) -> None:
     text = "\n".join("|".join(row) for row in rows)
     parse_queue(text)

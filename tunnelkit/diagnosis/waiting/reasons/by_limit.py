@@ -38,7 +38,7 @@ def judge_limit(job: JobView, cluster: ClusterView, now_s: float, reason: Reason
         return _without_numbers(job, cluster, reason, because)
     best = limits[0]
     if reason.code == "budget":
-        return _budget(job, cluster, best, because)
+        return _budget(job, best, because)
     if _passes(job, best):
         return _without_numbers(job, cluster, reason, because)
     if reason.code == "limit-job" or (_alone(job, best) and _is_its_own(job, best)):
@@ -47,8 +47,9 @@ def judge_limit(job: JobView, cluster: ClusterView, now_s: float, reason: Reason
     used = f"{part(best, best.used)} in use"
     sentence = f"waits for a limit of {best.owner}: {_most(best)}, {used}"
     certainty = Certainty.PROVEN if _is_its_own(job, best) else Certainty.LIKELY
-    mine = _mine(job, cluster, now_s) if code == "limit-user" else ()
-    steps = _steps(code, job, cluster, best)
+    own = _own(job, cluster, word, best) if code == "limit-user" else []
+    mine = _mine(own, now_s)
+    steps = _steps(code, job, own, best)
     return Verdict(code, sentence, certainty, because + mine, next_steps=steps)
 
 
@@ -59,7 +60,10 @@ def _without_numbers(
     if reason.sentence.startswith("a limit"):
         begin = "waits for"
     sentence = f"{begin} {reason.sentence}"
-    steps = _steps(reason.code, job, cluster, None)
+    word = reason.limit
+    of_user = reason.code == "limit-user"
+    own = _own(job, cluster, word, None) if of_user and word is not None else []
+    steps = _steps(reason.code, job, own, None)
     return Verdict(reason.code, sentence, Certainty.PROVEN, because, next_steps=steps)
 
 
@@ -123,9 +127,7 @@ def _too_much(job: JobView, limit: Limit, because: tuple[Evidence, ...]) -> Verd
     return Verdict("limit-job", sentence, certainty, because, next_steps=steps)
 
 
-def _budget(
-    job: JobView, cluster: ClusterView, limit: Limit, because: tuple[Evidence, ...]
-) -> Verdict:
+def _budget(job: JobView, limit: Limit, because: tuple[Evidence, ...]) -> Verdict:
     used = f"{part(limit, limit.used)} of {amount(limit, limit.limit)}"
     certainty = Certainty.PROVEN if _is_its_own(job, limit) else Certainty.LIKELY
     then: tuple[str, ...] = ()
@@ -139,7 +141,7 @@ def _budget(
         if _passes(job, limit):
             sentence += ", and running jobs may use the rest"
             certainty = Certainty.LIKELY
-    steps = _steps("budget", job, cluster, limit)
+    steps = _steps("budget", job, [], limit)
     return Verdict("budget", sentence, certainty, because, then, next_steps=steps)
 
 
@@ -161,17 +163,40 @@ def _evidence(limit: Limit) -> Evidence:
     return Evidence(text, _SOURCE, "limit")
 
 
-def _mine(job: JobView, cluster: ClusterView, now_s: float) -> tuple[Evidence, ...]:
-    """Return the user's own running jobs, the first to end first."""
+def _mine(own: list[RunningJob], now_s: float) -> tuple[Evidence, ...]:
     return tuple(
         Evidence(f"{one.job_id} (yours){_until(one, now_s)}", "squeue", "running", one.ends_s)
-        for one in _own(job, cluster)[:_MOST_JOBS]
+        for one in own[:_MOST_JOBS]
     )
 
 
-def _own(job: JobView, cluster: ClusterView) -> list[RunningJob]:
-    found = [one for one in cluster.running if one.user and one.user == job.user]
+def _own(
+    job: JobView, cluster: ClusterView, word: LimitWord, limit: Limit | None
+) -> list[RunningJob]:
+    """Return the user's running jobs that surely count in the limit, the first to end first.
+
+    Another job's end frees nothing, so its QOS or account must be known."""
+    found = [
+        one
+        for one in cluster.running
+        if one.user and one.user == job.user and _is_counted(one, job, cluster, word, limit)
+    ]
     return sorted(found, key=lambda one: (one.ends_s is None, one.ends_s or 0.0))
+
+
+def _is_counted(
+    one: RunningJob, job: JobView, cluster: ClusterView, word: LimitWord, limit: Limit | None
+) -> bool:
+    if limit is not None and limit.owner.startswith("QOS "):
+        name, _, partition = limit.owner.removeprefix("QOS ").partition(" of partition ")
+        return one.qos == name or bool(partition and one.partition == partition)
+    if limit is not None or word.owner != "QOS":
+        return bool(job.account) and one.account == job.account
+    # Of the job's QOS or its partition's: only a job that is in both counts for sure.
+    asked = job.partition.split(",")
+    shared = [part.name for part in cluster.partitions if part.qos and part.name in asked]
+    in_both = not shared or [one.partition] == shared
+    return bool(job.qos) and one.qos == job.qos and in_both
 
 
 def _until(one: RunningJob, now_s: float) -> str:
@@ -179,11 +204,11 @@ def _until(one: RunningJob, now_s: float) -> str:
 
 
 def _steps(
-    code: str, job: JobView, cluster: ClusterView, limit: Limit | None
+    code: str, job: JobView, own: list[RunningJob], limit: Limit | None
 ) -> tuple[NextStep, ...]:
+    """own: running jobs of the user that count in the limit."""
     steps: list[NextStep] = []
-    own = _own(job, cluster)
-    if code == "limit-user" and own:
+    if own:
         steps.append(NextStep("wait, or end one of your jobs", f"scancel {own[0].job_id}"))
     if limit is not None and (minutes := minutes_that_fit(job, limit)) >= 1:
         steps.append(_shorter(job, minutes))

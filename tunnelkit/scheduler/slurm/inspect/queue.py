@@ -38,9 +38,9 @@ def parse_queue(
     waiting: list[tuple[int, int, QueuedJob]] = []
     running = []
     for line in text.splitlines():
-        # Names of partitions and users hold no separator; the reason, which may, stands last.
-        row = line.split("|", 10)
-        if len(row) != 11:
+        # Names hold no separator; the reason, which may, stands last.
+        row = line.split("|", 12)
+        if len(row) != 13:
             continue
         if row[0] == "PD":
             number = row[1].partition("_")[0].partition("+")[0]
@@ -58,7 +58,7 @@ def _order(row: tuple[int, int, QueuedJob]) -> tuple[int, int]:
 
 
 def _waiting(row: Sequence[str], nodes: _Nodes, splits: dict[str, tuple[str, ...]]) -> QueuedJob:
-    _, job_id, user, names, priority, start, _, _, planned, _, reason = row
+    _, job_id, user, names, priority, start, _, _, planned, _, _, _, reason = row
     if names not in splits:
         splits[names] = tuple(names.split(","))
     return QueuedJob(
@@ -74,13 +74,16 @@ def _waiting(row: Sequence[str], nodes: _Nodes, splits: dict[str, tuple[str, ...
 
 
 def _running(row: Sequence[str], nodes: _Nodes) -> RunningJob:
-    _, job_id, user, _, _, _, end, cpus, _, where, _ = row
+    _, job_id, user, partition, _, _, end, cpus, _, where, qos, account, _ = row
     return RunningJob(
         job_id=job_id,
         user="" if user in _ABSENT else user,
         nodes=nodes.of(where),
         ends_s=_time(end),
         cpus=int(cpus) if cpus.isdecimal() and len(cpus) < 10 else 0,
+        partition=sys.intern(partition),
+        qos="" if qos in _ABSENT else sys.intern(qos),
+        account="" if account in _ABSENT else sys.intern(account),
     )
 
 

@@ -35,7 +35,7 @@ printf "%s\n" "$out" | sort -u'
 fields='NodeList:0|,StateLong:0|,CPUsState:0|,Memory:0|,AllocMem:0|,Gres:0|,GresUsed:0|'
 fields="$fields,Features:0|,User:0|,Timestamp:0|,Reason:0|"
 section nodes sh -c "$once" sh sinfo -N -h -O "$fields"
-section queue squeue -h -t PD,R,CF,CG,S -o '%t|%i|%u|%P|%Q|%S|%e|%C|%Y|%N|%r'
+section queue squeue -h -t PD,R,CF,CG,S -o '%t|%i|%u|%P|%Q|%S|%e|%C|%Y|%N|%q|%a|%r'
 partitions=$(bounded scontrol show partition -o)
 code=$?
 printf '\n%s partitions\n%s\n%s-code %s\n' "$mark" "$partitions" "$mark" "$code"
