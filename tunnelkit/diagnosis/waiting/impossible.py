@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 from tunnelkit.diagnosis.waiting import commands, lines
 from tunnelkit.diagnosis.waiting.alternatives import sooner
-from tunnelkit.diagnosis.waiting.room import Lack, RoomFor, empty_room
+from tunnelkit.diagnosis.waiting.room import Lack, RoomFor, empty_room, gpu_words
 from tunnelkit.diagnosis.waiting.situation import Situation
 from tunnelkit.diagnosis.waiting.wording import (
     amount,
@@ -77,6 +77,15 @@ def _impossible(now: Situation) -> str:
             return f"no node of {where} that it may use has the features {job.need.features}"
         return f"no node of {where} is left that it may use"
     if fit.ever:
+        for gpus in job.shape.gpus_total:
+            total = sum(
+                one.total for node in fit.ever for one in node.gpus if gpus.kind in ("", one.kind)
+            )
+            if total < gpus.count:
+                what = gpu_words(gpus.kind)
+                return (
+                    f"it asks for {amount(gpus.count, what)} in all, and {where} has {total} for it"
+                )
         needed = nodes_needed(now.job.shape)
         return f"it needs {needed}, and {where} has {counted(len(fit.ever), 'node')} for it"
     for one in _most(now):

@@ -43,6 +43,14 @@ def test_never_more_than_any_node_has() -> None:
     assert found.next_steps[-1].command == "scancel 50"
 
 
+def test_gpus_in_all_may_be_on_several_nodes() -> None:
+    asked = job(shape=Shape(nodes_most=None, gpus_total=(GpuNeed(8),)))
+    around = cluster(node("n1", used=2), node("n2"))
+    assert _verdict(asked, around).code == "busy"
+    found = _verdict(asked, cluster(node("n1")))
+    assert found.code == "never" and "asks for 8 GPUs in all, and gpu has 4" in found.sentence
+
+
 def test_never_no_node_has_both() -> None:
     around = cluster(node("n1", cpus=64, gpus=0), node("n2", cpus=8, gpus=4))
     found = _verdict(job(cpus=32, gpus=2), around)

@@ -212,6 +212,19 @@ def test_shapes_of_requests() -> None:
     assert (tasks.tasks_per_node, tasks.gpus_per_task) == (2, (GpuNeed(1, "a100"),))
 
 
+def test_gpus_in_all_may_be_on_several_nodes() -> None:
+    assert _shape(gpus="TresPerJob=gres:gpu:8").nodes_most is None
+    assert _shape(gpus="TresPerJob=gres:gpu:8", nodes="1-1").nodes_most == 1
+    assert _shape(gpus="TresPerJob=gres:gpu:1").nodes_most == 1
+
+
+def test_tasks_that_share_a_cpu_ask_for_no_more_cpus() -> None:
+    """sbatch -N1 -n100 --overcommit."""
+    shape = _shape(nodes="1-1", tasks="100", cpus="1")
+    assert (shape.tasks, shape.cpus_per_task, shape.unclear) == (1, 1, False)
+    assert _shape(nodes="1-1", tasks="9", gpus="TresPerTask=gres:gpu:1").unclear
+
+
 @pytest.mark.parametrize("name", ["gres:gpu", "gres/gpu"])
 def test_requests_by_gpu(name: str) -> None:
     asked = f"CpusPerTres={name}:64 MemPerTres={name}:1024 TresPerNode=gres:gpu:2"
@@ -227,7 +240,8 @@ def test_requests_by_gpu(name: str) -> None:
     [
         ("CpusPerTres=gres/gpu:4 TresPerTask=gres/gpu:1", False),
         ("CpusPerTres=gres/gpu:a100:4 TresPerNode=gres/gpu:a100:1", False),
-        ("CpusPerTres=gres/gpu:4 TresPerJob=gres/gpu:2", False),
+        ("CpusPerTres=gres/gpu:4 TresPerJob=gres/gpu:1", False),
+        ("CpusPerTres=gres/gpu:4 TresPerJob=gres/gpu:2", True),
         ("CpusPerTres=gres/gpu:a100:4 TresPerNode=gres/gpu:1", True),
         ("CpusPerTres=gres/gpu:a100:4,gres/gpu:v100:8 TresPerNode=gres/gpu:1", True),
         ("MemPerTres=gres/gpu:some TresPerNode=gres/gpu:1", True),

@@ -181,14 +181,20 @@ def _shape(found: dict[str, str]) -> Shape:
     per_node = size_bytes(found.get("MinMemoryNode", ""))
     tasks = _number(found.get("NumTasks", "")) or 1
     cpus = _number(found.get("NumCPUs", "").partition("-")[0]) or 1
-    nodes_most = _number(most) if most else (1 if tasks == 1 and least == "1" else None)
+    gpus_total = gpus_of(found.get("TresPerJob", ""))
+    # Without --nodes the scheduler takes as many nodes as the tasks, CPUs and GPUs need.
+    one_node = tasks == 1 and least == "1" and sum(one.count for one in gpus_total) <= 1
+    nodes_most = _number(most) if most else (1 if one_node else None)
+    overcommits = tasks > cpus  # --overcommit: tasks share the CPUs
     gpu_cpus, gpu_mib = _per_gpu(found, "CpusPerTres"), _per_gpu(found, "MemPerTres")
     by_gpu = gpu_cpus != (0, True) or gpu_mib != (0, True)
     return Shape(
         nodes_least=_number(least) or 1,
         nodes_most=nodes_most,
-        tasks=tasks,
-        cpus_per_task=_number(found.get("CPUs/Task", "")) or max(1, cpus // tasks),
+        tasks=cpus if overcommits else tasks,
+        cpus_per_task=1
+        if overcommits
+        else _number(found.get("CPUs/Task", "")) or max(1, cpus // tasks),
         node_cpus=_number(found.get("MinCPUsNode", "")) or 1,
         tasks_per_node=_number(found.get("NtasksPerN:B:S:C", "").partition(":")[0]) or 0,
         mem_per_cpu_bytes=per_cpu or None,
@@ -198,10 +204,11 @@ def _shape(found: dict[str, str]) -> Shape:
         exclusive=found.get("OverSubscribe") == "NO",
         gpus_per_node=gpus_of(found.get("TresPerNode", "")),
         gpus_per_task=gpus_of(found.get("TresPerTask", "")),
-        gpus_total=gpus_of(found.get("TresPerJob", "")),
+        gpus_total=gpus_total,
         cpus_per_gpu=gpu_cpus[0],
         mem_per_gpu_bytes=gpu_mib[0] << 20,
         unclear=not (gpu_cpus[1] and gpu_mib[1])
+        or (overcommits and bool(gpus_of(found.get("TresPerTask", ""))))
         or (by_gpu and not _gpus_are_known(found, one_node=nodes_most == 1)),
     )
 
