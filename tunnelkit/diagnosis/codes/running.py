@@ -54,11 +54,13 @@ RUNNING = (
         Stage.RUNNING,
         Actor.ADMINISTRATOR,
         "A file system that the job uses does not answer.",
-        "`statvfs` gave no answer in 3 s (proven); or a thread was in the kernel (state D) in 90 % "
-        "of the samples or more while a file system of its process completed no operation "
-        "(likely). A slow file system still completes some: that is `storage-slow`.",
-        "Tell the administrator. The program goes on once the storage answers. Else end the job "
-        "and leave that node out.",
+        "`statvfs` gave no answer in 3 s, and nothing of the job runs, or a thread of a process "
+        "with files there was in the kernel (state D) in 90 % of the samples or more (proven); or "
+        "such a thread was while a file system of its process completed no operation (likely). A "
+        "slow file system still completes some: that is `storage-slow`. If the job goes on without "
+        "the answer, the verdict says so (likely).",
+        "Tell the administrator. A program that stands still goes on once the storage answers. "
+        "Else end the job and leave that node out.",
     ),
     Code(
         "storage-full",

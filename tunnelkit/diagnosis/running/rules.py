@@ -60,6 +60,7 @@ QUESTIONS = (
         "gpu-waits-for-data", "data for GPUs", gpus.waits_for_data, frozenset({"one-thread"}), True
     ),
     Question("one-thread", "one thread", cpus.one_thread),
+    Question("storage-gone", "", still.storage_silent),
     Question("gpu-clocks", "GPU clocks", gpus.clocks, of_gpus=True),
     Question("gpu-memory", "GPU memory", gpus.memory, of_gpus=True),
 )
@@ -117,13 +118,17 @@ def _findings(look: Look) -> tuple[list[Verdict], list[Question]]:
     found: list[Verdict] = []
     without = []
     explained: frozenset[str] = frozenset()
+    codes = set()
     for question in QUESTIONS:
         verdict = question.find(look)
         if verdict is None:
             without.append(question)
-        elif len(found) < _MOST and question.code not in explained:
+            continue
+        codes.add(question.code)
+        if len(found) < _MOST and question.code not in explained:
             found.append(verdict)
             explained |= question.explains
+    without = [one for one in without if one.code not in codes]
     risks = [one for one in found if one.code == "gpu-memory"]
     # A risk is of interest only if there is no cause.
     return (found if len(found) == len(risks) else [one for one in found if one not in risks]), (

@@ -72,18 +72,26 @@ def _stopped_processes(look: Look, found: list[tuple[NodeWindow, ProcessView]]) 
 
 
 def storage_gone(look: Look) -> Verdict | None:
-    """A file system without an answer, or threads in D with no operation of its completed."""
-    for window in look.windows:
-        for place in window.places:
-            if not place.answers:
-                return _gone(
-                    look,
-                    window,
-                    place,
-                    Certainty.PROVEN,
-                    Evidence(f"no answer of {place.path} within 3 s", _REAL),
-                )
-    for window, one, place, share in _held(look):
+    """A file system without an answer that the job waits for, or threads in D with no operation
+    of its completed."""
+    held = _held(look)
+    for window, place in _silent(look):
+        waits = [share for at, one, share in held if at is window and place.path in one.mounts]
+        if waits or stands(look):
+            because = [Evidence(f"no answer of {place.path} within 3 s", _REAL)]
+            if waits:
+                text = f"a thread waits in the kernel (D) in {percent(waits[0])} of the samples"
+                because.append(Evidence(text, "/proc/PID/task/TID/stat"))
+            return _gone(look, window, place, Certainty.PROVEN, *because)
+    for window, one, share in held:
+        # "/" is where the programs are; it says least.
+        places = sorted(
+            (place for place in window.places if place.path in one.mounts and place.ops == 0),
+            key=lambda place: place.path == "/",
+        )
+        if not places:
+            continue
+        place = places[0]
         frozen = any(
             thread.waits_for == "frozen" for thread in window.threads if thread.pid == one.pid
         )
@@ -105,8 +113,28 @@ def storage_gone(look: Look) -> Verdict | None:
     return None
 
 
-def _held(look: Look) -> list[tuple[NodeWindow, ProcessView, PlaceView, float]]:
-    """Return threads that the kernel holds, with a mount of the process that completes nothing."""
+def storage_silent(look: Look) -> Verdict | None:
+    """A file system without an answer, while the job goes on: it may do so without it."""
+    for window, place in _silent(look):
+        return Verdict(
+            "storage-gone",
+            f"goes on, but {_named(place)} does not answer on {window.node}",
+            Certainty.LIKELY,
+            (
+                Evidence(f"no answer of {place.path} within 3 s", _REAL),
+                Evidence(f"CPU {percent(look.run)} of a core", "/proc/PID/task/TID/schedstat"),
+            ),
+            next_steps=(NextStep("ask again in a minute", f"tk why {look.job.job_id}"),),
+        )
+    return None
+
+
+def _silent(look: Look) -> list[tuple[NodeWindow, PlaceView]]:
+    return [(each, place) for each in look.windows for place in each.places if not place.answers]
+
+
+def _held(look: Look) -> list[tuple[NodeWindow, ProcessView, float]]:
+    """Return processes with threads that the kernel holds, and in which share of the samples."""
     found = []
     for window, one in look.processes():
         held = [
@@ -117,21 +145,17 @@ def _held(look: Look) -> list[tuple[NodeWindow, ProcessView, PlaceView, float]]:
             and thread.share("D") >= _MOST_OF_THE_TIME
             and thread.waits_for not in _NOT_STORAGE
         ]
-        silent = [place for place in window.places if place.path in one.mounts and place.ops == 0]
-        # "/" is where the programs are; it says least.
-        silent.sort(key=lambda place: place.path == "/")
-        if held and silent:
-            found.append((window, one, silent[0], held[0].share("D")))
+        if held:
+            found.append((window, one, held[0].share("D")))
     return found
 
 
 def _gone(
     look: Look, window: NodeWindow, place: PlaceView, certainty: Certainty, *because: Evidence
 ) -> Verdict:
-    source = f" ({place.kind}, {place.source})" if place.source else f" ({place.kind})"
     return Verdict(
         "storage-gone",
-        f"stands still: {place.path}{source} does not answer on {window.node}",
+        f"stands still: {_named(place)} does not answer on {window.node}",
         certainty,
         because,
         next_steps=(
@@ -141,6 +165,11 @@ def _gone(
             else NextStep("else end the job, and leave that node out"),
         ),
     )
+
+
+def _named(place: PlaceView) -> str:
+    source = f", {place.source}" if place.source else ""
+    return f"{place.path} ({place.kind}{source})"
 
 
 def _counter(place: PlaceView) -> str:

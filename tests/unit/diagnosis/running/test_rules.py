@@ -93,10 +93,35 @@ def test_a_gpu_driver_is_no_storage() -> None:
     assert codes(window(threads=[held], places=(DISK,))) == ["nothing"]
 
 
-def test_storage_without_an_answer_is_proven() -> None:
-    [verdict] = judged(window(places=(replace(DISK, answers=False, ops=None),)))
+SILENT = replace(DISK, answers=False, ops=None)
+
+
+@pytest.mark.parametrize("waits", ["", "futex"])
+def test_storage_without_an_answer_is_proven_where_nothing_runs(waits: str) -> None:
+    [verdict] = judged(still(waits, places=(SILENT,)))
     assert (verdict.code, verdict.certainty) == ("storage-gone", Certainty.PROVEN)
-    assert "/d (nfs4, server:/d) does not answer on node1" in verdict.sentence
+    assert verdict.sentence == ("stands still: /d (nfs4, server:/d) does not answer on node1")
+    assert any(one.command == "scancel 7" for one in verdict.next_steps)
+
+
+def test_storage_without_an_answer_is_proven_where_the_kernel_holds_a_thread() -> None:
+    held = thread(1, states={"D": 100.0}, waits={"nfs": 9.0})
+    [verdict] = judged(window(threads=[held], places=(SILENT,)))
+    assert (verdict.code, verdict.certainty) == ("storage-gone", Certainty.PROVEN)
+    # A process without files there proves nothing about it.
+    other = window(threads=[held], places=(replace(SILENT, path="/other"),))
+    assert all(one.certainty is not Certainty.PROVEN for one in judged(other))
+
+
+def test_a_job_that_goes_on_does_not_stand_still_for_slow_storage() -> None:
+    [verdict] = judged(window(places=(SILENT,)))
+    assert (verdict.code, verdict.certainty) == ("storage-gone", Certainty.LIKELY)
+    assert verdict.sentence.startswith("goes on, but /d (nfs4, server:/d) does not answer")
+    assert not any("scancel" in one.command for one in verdict.next_steps)
+    assert "storage gone" not in verdict.excluded
+    # Another cause is not hidden by it.
+    limited = window(places=(SILENT,), quotas=(QuotaView("/job", 2.0, 100, 50, 5.0),))
+    assert codes(limited) == ["throttled", "storage-gone"]
 
 
 def still(word: str, run: float = 0.0, **more: object) -> NodeWindow:
