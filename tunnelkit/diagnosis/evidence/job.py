@@ -33,7 +33,8 @@ class Shape:
     it is left open. mem_per_cpu_bytes: instead of memory a node. all_memory: it takes all of a
     node's, where memory is counted. exclusive: no other job may be on its nodes. gpus_per_task,
     gpus_total: where GPUs are not asked for by node. cpus_per_gpu, mem_per_gpu_bytes: 0 if not
-    asked for. unclear: it asks for something by GPU, and how much that is on a node is not known.
+    asked for. unclear: it asks for something by GPU, and how much that is on a node is not known;
+    or it is a part of a heterogeneous job.
     """
 
     nodes_least: int = 1
@@ -68,6 +69,7 @@ class JobView:
     derived_code: the highest exit code of its steps. mem_total_bytes: asked for on all nodes
     together, where the scheduler counts it so (PBS). elements: of a Slurm array, the indexes that
     wait, as Slurm writes them (`2-9`, or `1,3,...` where it cuts them off); "" for none.
+    component: it is a part of a heterogeneous job, whose parts start together.
     """
 
     job_id: str
@@ -110,6 +112,7 @@ class JobView:
     derived_code: int | None = None
     mem_total_bytes: int | None = None
     elements: str = ""
+    component: bool = False
 
     @property
     def address(self) -> str:

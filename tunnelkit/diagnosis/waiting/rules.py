@@ -54,7 +54,10 @@ def _as_sure_as_read(found: Verdict, job: JobView) -> Verdict:
         return found
     sure = found.certainty is Certainty.PROVEN
     certainty = Certainty.LIKELY if sure else found.certainty
-    return replace(found, certainty=certainty, sooner_min=None)
+    steps = found.next_steps
+    if job.component:  # a shorter limit of one part starts none of them
+        steps = tuple(one for one in steps if "--start-sooner" not in one.command)
+    return replace(found, certainty=certainty, next_steps=steps, sooner_min=None)
 
 
 def _even_then(definite: Verdict, now: Situation | None) -> tuple[Verdict, ...]:

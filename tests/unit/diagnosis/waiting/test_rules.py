@@ -274,6 +274,18 @@ def test_what_cant_be_added_up_proves_nothing_and_has_no_shorter_limit() -> None
     assert _verdict(job(shape=shape), full).certainty is Certainty.LIKELY
 
 
+def test_a_component_of_a_heterogeneous_job_has_no_shorter_limit() -> None:
+    one = replace(job(limit_min=90), component=True, shape=replace(job().shape, unclear=True))
+    for reason, around in (
+        ("ReqNodeNotAvail", cluster(node("n1"), windows=(_window("m1", 40, "n1"),))),
+        ("PartitionTimeLimit", cluster(node("n1"), time_most_min=60)),
+        ("Priority", cluster(node("n1"), node("n2"), queue=(ahead(nodes="n2"),))),
+    ):
+        found = _verdict(replace(one, reason=reason), around)
+        assert found.certainty is not Certainty.PROVEN and found.sooner_min is None
+        assert not any("--start-sooner" in step.command for step in found.next_steps)
+
+
 def test_tasks_may_be_spread() -> None:
     shape = Shape(nodes_least=1, nodes_most=None, tasks=6, gpus_total=(GpuNeed(3),))
     around = cluster(node("n1", cpus=4, gpus=2), node("n2", cpus=4, gpus=2))

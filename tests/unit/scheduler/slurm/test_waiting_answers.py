@@ -212,6 +212,15 @@ def test_shapes_of_requests() -> None:
     assert (tasks.tasks_per_node, tasks.gpus_per_task) == (2, (GpuNeed(1, "a100"),))
 
 
+def test_a_heterogeneous_job_is_judged_by_its_first_component() -> None:
+    first = RECORD.format(**WORDS, gpus="").replace("JobName", "HetJobId=7 HetJobOffset=0 JobName")
+    second = first.replace("JobId=7 ", "JobId=8 ", 1) + " TresPerNode=gres:gpu:4 Licenses=matlab:1"
+    job = job_view(f"{first}\n{second}\n")
+    assert job is not None and job.job_id == "7" and job.component
+    assert (job.shape.gpus_per_node, job.need.gpus, job.licenses) == ((), (), "")
+    assert job.shape.unclear
+
+
 def test_gpus_in_all_may_be_on_several_nodes() -> None:
     assert _shape(gpus="TresPerJob=gres:gpu:8").nodes_most is None
     assert _shape(gpus="TresPerJob=gres:gpu:8", nodes="1-1").nodes_most == 1

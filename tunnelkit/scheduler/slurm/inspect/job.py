@@ -37,6 +37,7 @@ _KEYS = (
     "TresPerSocket TresPerTask MailUser MailType NtasksPerTRES Container ContainerID "
     "SELinuxContext ResvPorts"
 )
+_RECORD = re.compile(r"^JobId=[0-9]+(?= |$)", re.MULTILINE)
 _KEY = re.compile(r"(?:^| )({})=".format("|".join(re.escape(key) for key in _KEYS.split())))
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)([KMGTP]?)")
 #: Slurm's time limits are whole minutes.
@@ -49,8 +50,11 @@ _GPU = re.compile(rf"(?:gres[:/])?gpu(?:[:/]({GPU_TYPE}))?(?:[:=]([0-9]+))?")
 
 
 def fields(text: str) -> dict[str, str]:
-    """Return the record's fields; of a key that comes twice the first."""
-    line = " ".join(text.split("\n"))
+    """Return the first record's fields; of a key that comes twice the first.
+
+    Slurm prints a heterogeneous job's components, and an array's elements, as a record each."""
+    records = [mark.start() for mark in _RECORD.finditer(text)]
+    line = " ".join(text[: records[1] if len(records) > 1 else None].split("\n"))
     marks = list(_KEY.finditer(line))
     found: dict[str, str] = {}
     for at, mark in enumerate(marks):
@@ -113,6 +117,7 @@ def job_view(text: str) -> JobView | None:
         raw_id=found["JobId"],
         derived_code=_codes(value("DerivedExitCode"))[0],
         elements=_elements(found) if pending else "",
+        component=bool(value("HetJobId")),
     )
 
 
@@ -188,6 +193,8 @@ def _shape(found: dict[str, str]) -> Shape:
     overcommits = tasks > cpus  # --overcommit: tasks share the CPUs
     gpu_cpus, gpu_mib = _per_gpu(found, "CpusPerTres"), _per_gpu(found, "MemPerTres")
     by_gpu = gpu_cpus != (0, True) or gpu_mib != (0, True)
+    # The components of a heterogeneous job start together, and this is one of them.
+    is_part = found.get("HetJobId", "") not in _ABSENT
     return Shape(
         nodes_least=_number(least) or 1,
         nodes_most=nodes_most,
@@ -207,7 +214,8 @@ def _shape(found: dict[str, str]) -> Shape:
         gpus_total=gpus_total,
         cpus_per_gpu=gpu_cpus[0],
         mem_per_gpu_bytes=gpu_mib[0] << 20,
-        unclear=not (gpu_cpus[1] and gpu_mib[1])
+        unclear=is_part
+        or not (gpu_cpus[1] and gpu_mib[1])
         or (overcommits and bool(gpus_of(found.get("TresPerTask", ""))))
         or (by_gpu and not _gpus_are_known(found, one_node=nodes_most == 1)),
     )
