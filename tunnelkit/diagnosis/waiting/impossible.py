@@ -27,10 +27,9 @@ _IMPOSSIBLE = re.compile(
 def over_partition(now: Situation) -> Verdict | None:
     """The job asks for more time or nodes than its partitions allow.
 
-    Not where Slurm counts on nodes for it: it has checked these limits before, and a QOS may
-    override them."""
+    Only where Slurm's own reason is such a limit: a QOS may override them (PartitionTimeLimit)."""
     job = now.job
-    if now.reason in ("Resources", "Priority"):
+    if not _IMPOSSIBLE.match(now.reason):
         return None
     found = []
     for one in now.partitions:
@@ -42,7 +41,6 @@ def over_partition(now: Situation) -> Verdict | None:
             found.append((asked, f"{one.name} allows {one.nodes_most}"))
     if len(found) < len(now.partitions) or not found:
         return None
-    certainty = Certainty.PROVEN if _IMPOSSIBLE.match(now.reason) else Certainty.LIKELY
     because = [lines.asked(now), *(Evidence(text, lines.PARTITIONS, "limit") for _, text in found)]
     most = [one.time_most_s for one in now.partitions if one.time_most_s]
     steps = [NextStep("cancel it, and ask for less", commands.cancel(job))]
@@ -51,7 +49,7 @@ def over_partition(now: Situation) -> Verdict | None:
         shorten = f"tk why {job.job_id} --start-sooner {minutes}"
         steps.insert(0, NextStep("shorten its time limit; it keeps its place", shorten))
     text = f"can never start: it asks for {found[0][0]}, and {found[0][1]}"
-    return Verdict("never", text, certainty, tuple(because), next_steps=tuple(steps))
+    return Verdict("never", text, Certainty.PROVEN, tuple(because), next_steps=tuple(steps))
 
 
 def never(now: Situation) -> Verdict | None:

@@ -85,6 +85,16 @@ def test_what_slurm_counts_on_nodes_for_is_within_its_limits(reason: str) -> Non
     assert _verdict(job(reason), around).code != "never"
 
 
+def test_a_qos_may_allow_more_than_the_partition() -> None:
+    """With the flag PartitionTimeLimit; Slurm then never names the partition's limit."""
+    down = cluster(node("n1", states="down"), time_most_min=30)
+    assert _verdict(job("ReqNodeNotAvail"), down).code == "nodes-down"
+    reserved = cluster(node("n1"), windows=(_window("m1", 40, "n1"),), time_most_min=30)
+    reason = "ReqNodeNotAvail,_Reserved_for_maintenance"
+    assert _verdict(job(reason), reserved).code == "maintenance"
+    assert _verdict(job("None"), reserved).code != "never"
+
+
 def test_without_a_limit_of_its_own_it_has_the_partitions() -> None:
     around = cluster(node("n1", idle=0), time_most_min=30)
     assert _verdict(job(limit_min=None), around).code == "busy"
