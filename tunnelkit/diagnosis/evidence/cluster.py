@@ -104,13 +104,18 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A reservation. maintenance: nothing else runs on its nodes meanwhile."""
+    """A reservation. maintenance: nothing else runs on its nodes meanwhile. partial: it takes only
+    some cores of its nodes. magnetic: jobs that may use it enter it unasked. users: those that may,
+    empty if that is not known."""
 
     name: str
     start_s: float
     end_s: float
     nodes: tuple[str, ...]
     maintenance: bool = False
+    partial: bool = False
+    magnetic: bool = False
+    users: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

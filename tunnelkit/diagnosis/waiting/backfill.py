@@ -100,5 +100,13 @@ def sooner_minutes(job: JobView, found: Gap | None, now_s: float) -> int | None:
 
 
 def own_windows(job: JobView, cluster: ClusterView) -> tuple[Window, ...]:
-    """Return the reservations that keep the job out: all but its own."""
-    return tuple(one for one in cluster.windows if one.name != job.reservation)
+    """Return the reservations that keep the job out: all but its own, those that it enters
+    unasked, and those of only some cores of their nodes."""
+    names = job.reservation.split(",")
+    return tuple(
+        one
+        for one in cluster.windows
+        if one.name not in names
+        and not one.partial
+        and not (one.magnetic and (not one.users or job.user in one.users))
+    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tunnelkit.diagnosis.evidence.cluster import ClusterView, NodeView, Window
 from tunnelkit.diagnosis.evidence.job import JobView, Shape
+from tunnelkit.diagnosis.waiting.backfill import own_windows
 from tunnelkit.diagnosis.waiting.features import Kind, kinds
 from tunnelkit.diagnosis.waiting.room import Lack, RoomFor, empty_room, free_room
 
@@ -20,6 +21,9 @@ CLOSED = frozenset(
         *("state-unknown", "resv-exclusive", "maintenance", "stale", "provisioning"),
     }
 )
+
+
+_RESERVED = frozenset({"reserved", "resv", "maint"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +65,11 @@ def fit(job: JobView, cluster: ClusterView, now_s: float) -> Fit:
     nodes = tuple(one for one in cluster.nodes if one.partitions & wanted)
     excluded = set(job.excluded_nodes)
     ways = kinds(job.need.features)
+    others = own_windows(job, cluster)
+    taken = _nodes_of(others, now_s)
+    shared = _nodes_of([one for one in cluster.windows if one not in others], now_s) - taken
     found = [
-        _fit_kind(job, nodes, excluded, kind, _taken(job, cluster.windows, now_s))
-        for kind in ways or kinds("") or ()
+        _fit_kind(job, nodes, excluded, kind, taken, shared) for kind in ways or kinds("") or ()
     ]
     best = max(found, key=lambda one: (one.fits_now, one.fits_open, one.fits_ever, len(one.ever)))
     suitable = tuple({one.name: one for each in found for one in each.suitable}.values())
@@ -91,12 +97,12 @@ def fits_on(job: JobView, nodes: Sequence[NodeView], room: RoomFor) -> bool:
     )
 
 
-def _taken(job: JobView, windows: Iterable[Window], now_s: float) -> frozenset[str]:
-    """Return the nodes that are reserved now for others."""
+def _nodes_of(windows: Iterable[Window], now_s: float) -> frozenset[str]:
+    """Return the nodes that are reserved now."""
     return frozenset(
         node
         for window in windows
-        if window.start_s <= now_s < window.end_s and window.name != job.reservation
+        if window.start_s <= now_s < window.end_s
         for node in window.nodes
     )
 
@@ -107,7 +113,10 @@ def _fit_kind(
     excluded: set[str],
     kind: Kind,
     taken: frozenset[str],
+    shared: frozenset[str],
 ) -> Fit:
+    """taken: nodes that are reserved now for others. shared: that reservations have, and the job
+    may use."""
     empty, free_now = RoomFor(job.shape, empty_room), RoomFor(job.shape, free_room)
     shape = job.shape
     holds = _remembered(kind.holds)
@@ -119,10 +128,14 @@ def _fit_kind(
         if one.name not in excluded and (not only or one.name in required) and holds(one.features)
     )
     ever = tuple(one for one in suitable if empty.tasks(one))
-    reserved = frozenset({"reserved", "resv", "maint"}) if job.reservation else frozenset()
-    open_nodes = tuple(
-        one for one in ever if not (one.states & CLOSED) - reserved and one.name not in taken
-    )
+
+    def is_open(one: NodeView) -> bool:
+        states = one.states & CLOSED
+        if job.reservation or one.name in shared:
+            states -= _RESERVED
+        return not states and one.name not in taken
+
+    open_nodes = tuple(one for one in ever if is_open(one))
     free = tuple(one for one in open_nodes if free_now.tasks(one))
 
     def together(some: Sequence[NodeView], room: RoomFor) -> bool:

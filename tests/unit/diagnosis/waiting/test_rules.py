@@ -238,6 +238,25 @@ def test_its_own_reservation_is_not_in_the_way() -> None:
     assert _verdict(replace(job(), reservation="r"), around).code == "busy"
 
 
+def test_reservations_that_do_not_keep_it_out() -> None:
+    window = _window("r", -10, "n1", maintenance=False)
+    around = cluster(node("n1", idle=0, states="mixed reserved"), windows=(window,))
+    assert _verdict(job(), around).code == "maintenance"
+    assert _verdict(replace(job(), reservation="a,r"), around).code == "busy"
+    for kind in (
+        replace(window, magnetic=True),
+        replace(window, magnetic=True, users=frozenset({"kim"})),
+        replace(window, partial=True),
+    ):
+        assert _verdict(job(), replace(around, windows=(kind,))).code == "busy"
+    # It draws no job of somebody else.
+    theirs = replace(window, magnetic=True, users=frozenset({"lee"}))
+    assert _verdict(job(), replace(around, windows=(theirs,))).code == "maintenance"
+    # A node that another reservation has as well stays closed.
+    both = replace(around, windows=(replace(window, partial=True), replace(window, name="x")))
+    assert _verdict(job(), both).code == "maintenance"
+
+
 def test_what_the_tables_do_not_show_is_unknown() -> None:
     found = _verdict(job("Resources"), cluster(node("n1")))
     assert (found.code, found.certainty) == ("waiting-unknown", Certainty.UNKNOWN)

@@ -130,8 +130,26 @@ def test_partitions_and_reservations() -> None:
     )
     assert (off.time_most_s, off.nodes_most, off.nodes_least, off.up) == (None, 3, 1, False)
     assert parse_windows(RESERVATIONS) == (
-        Window("m1", 1795635340.0, 1795638940.0, ("node2",), maintenance=True),
+        Window("m1", 1795635340.0, 1795638940.0, ("node2",), True, users=frozenset({"root"})),
     )
+
+
+@pytest.mark.parametrize(
+    ("flags", "rest", "partial", "magnetic", "users"),
+    [
+        ("SPEC_NODES", "Users=kim,lee Groups=(null) Accounts=(null)", False, False, "kim lee"),
+        ("MAGNETIC", "Users=kim Groups=(null) Accounts=lab", False, True, ""),
+        ("MAGNETIC", "Users=-kim Groups=(null) Accounts=(null)", False, True, ""),
+        ("SPEC_NODES   NodeName=node2 CoreIDs=0-3", "Users=kim", True, False, "kim"),
+    ],
+)
+def test_reservations_that_not_all_jobs_are_kept_out_of(
+    flags: str, rest: str, partial: bool, magnetic: bool, users: str
+) -> None:
+    line = "ReservationName=r StartTime=1795635340 EndTime=1795638940 Nodes=node2 NodeCnt=1 "
+    [found] = parse_windows(f"{line}CoreCnt=4 Flags={flags} TRES=cpu=4 {rest} Licenses=(null)")
+    assert (found.partial, found.magnetic) == (partial, magnetic)
+    assert found.users == set(users.split())
 
 
 def test_parts_of_a_priority() -> None:

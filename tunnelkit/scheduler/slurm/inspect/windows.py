@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from tunnelkit.diagnosis.evidence.cluster import PriorityPart, Window
 from tunnelkit.scheduler.slurm.inspect.job import nodes_of
@@ -20,9 +21,29 @@ def parse_windows(text: str) -> tuple[Window, ...]:
         start, end = _time(values.get("StartTime", "")), _time(values.get("EndTime", ""))
         nodes = nodes_of(values.get("Nodes", ""))
         if values.get("ReservationName") and start is not None and end is not None and nodes:
-            maintenance = "MAINT" in values.get("Flags", "").split(",")
-            found.append(Window(values["ReservationName"], start, end, nodes, maintenance))
+            flags = values.get("Flags", "").split(",")
+            found.append(
+                Window(
+                    values["ReservationName"],
+                    start,
+                    end,
+                    nodes,
+                    maintenance="MAINT" in flags,
+                    partial="CoreIDs" in values and "MAINT" not in flags,
+                    magnetic="MAGNETIC" in flags,
+                    users=_users(values),
+                )
+            )
     return tuple(found)
+
+
+def _users(values: Mapping[str, str]) -> frozenset[str]:
+    """Return who may use a reservation; none if accounts, groups or exceptions decide."""
+    users = values.get("Users", "")
+    others = [values.get(key, "(null)") for key in ("Accounts", "Groups")]
+    if users in ("", "(null)") or "-" in users or any(one != "(null)" for one in others):
+        return frozenset()
+    return frozenset(users.split(","))
 
 
 def parse_priority(text: str) -> tuple[PriorityPart, ...]:
