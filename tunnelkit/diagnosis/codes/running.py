@@ -44,8 +44,9 @@ RUNNING = (
         Actor.YOU,
         "Processes of the job are stopped: by a signal, a debugger, a frozen cgroup, or because "
         "the scheduler has suspended the job.",
-        "The main thread is in state T in 90 % of the samples or more; or the cgroup is frozen; or "
-        "the scheduler's state is SUSPENDED.",
+        "The main thread is in state T in 90 % of the samples or more, and no other program of the "
+        "job (or of its rank) runs; or the cgroup is frozen; or the scheduler's state is SUSPENDED "
+        "(PBS: S or U).",
         "`kill -CONT PID` on the node; or end the debugger. If the scheduler suspended it, ask the "
         "administrator.",
     ),

@@ -120,6 +120,11 @@ class JobView:
         return f"{self.job_id}_[{self.elements}]" if self.elements else self.job_id
 
     @property
+    def suspended(self) -> bool:
+        """True if its scheduler makes its processes stand still (PBS: S and U)."""
+        return self.native_state in ("SUSPENDED", "S", "U")
+
+    @property
     def step_id(self) -> str:
         """The id by which steps are started in the job, and its processes found."""
         return self.raw_id or self.job_id

@@ -79,7 +79,7 @@ def judge_running(
 
     storage: of its log, as the login host sees it."""
     look = Look(job, tuple(windows), tuple(by_debugger(one) for one in stacks), storage)
-    if not look.windows and job.native_state != "SUSPENDED":
+    if not look.windows and not job.suspended:
         return (Verdict("running", "runs", Certainty.UNKNOWN),)
     held = debugged.at_breakpoint(look) or debugged.waits_for_editor(look)
     found = None if held else ranks.straggler(look)

@@ -21,14 +21,19 @@ _NOT_STORAGE = frozenset({"gpu-driver", "swap", "stopped"})
 _REAL = "statvfs in a process of its own"
 
 
+_Row = tuple[NodeWindow, ProcessView]
+
+
 def stopped(look: Look) -> Verdict | None:
-    """A stopped process (T), a debugger, a frozen cgroup, or a job that Slurm has suspended."""
-    if look.job.native_state == "SUSPENDED":
+    """A stopped process (T), a debugger, a frozen cgroup, or a job that is suspended.
+
+    Nothing for a stopped process beside others that run, such as an editor after Ctrl-Z."""
+    if look.job.suspended:
         return Verdict(
             "stopped",
             "is suspended by the scheduler",
             Certainty.PROVEN,
-            (Evidence("state SUSPENDED", "the scheduler's record"),),
+            (Evidence(f"state {look.job.native_state}", "the scheduler's record"),),
             next_steps=(NextStep("ask the administrator why, and until when"),),
         )
     for window in look.windows:
@@ -49,10 +54,21 @@ def stopped(look: Look) -> Verdict | None:
         and sum(thread.states.values()) >= _FEW_SAMPLES
         and thread.share("Tt") >= _MOST_OF_THE_TIME
     ]
-    return _stopped_processes(look, found) if found else None
+    holding = [row for row in found if not _others_run(look, row, found)]
+    return _stopped_processes(look, holding) if holding else None
 
 
-def _stopped_processes(look: Look, found: list[tuple[NodeWindow, ProcessView]]) -> Verdict:
+def _others_run(look: Look, stopped: _Row, found: list[_Row]) -> bool:
+    """True if another program runs. One of another rank may spin as it waits for this one."""
+    rank = stopped[1].rank if look.has_ranks else None
+    return any(
+        one.run + one.children > debugged.STANDS
+        for window, one in look.programs()
+        if (window, one) not in found and (rank is None or one.rank in (None, rank))
+    )
+
+
+def _stopped_processes(look: Look, found: list[_Row]) -> Verdict:
     window, first = found[0]
     traced = [one for _, one in found if one.traced]
     many = f"{len(found)} processes are" if len(found) > 1 else f"{look.who(window, first)} is"

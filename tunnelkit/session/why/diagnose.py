@@ -44,7 +44,7 @@ async def diagnose(
         from tunnelkit.session.why.running import MOST_S, sample
 
         seconds = min(sample_s, MOST_S)
-        if job.native_state != "SUSPENDED":
+        if not job.suspended:
             programs = await _begun(sources, job.step_id)
             windows, missing = await sample(sources.enter, job, seconds, sources.python, programs)
             found = replace(found, missing=found.missing + missing)

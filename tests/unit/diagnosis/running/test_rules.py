@@ -42,22 +42,43 @@ def test_a_job_that_works_has_no_finding() -> None:
     assert codes() == ["running"]
 
 
-def test_a_suspended_job() -> None:
-    job = replace(JOB, native_state="SUSPENDED")
-    [verdict] = judged(job=job)
-    assert verdict.code == "stopped" and verdict.certainty is Certainty.PROVEN
+@pytest.mark.parametrize("state", ["SUSPENDED", "S", "U"])  # PBS: S and U
+def test_a_suspended_job(state: str) -> None:
+    job = replace(JOB, native_state=state)
+    held = window([one_process(run=0.0)], [thread(1, states={"T": 100.0})])
+    for windows in ((), (held,)):
+        [verdict] = judged(*windows, job=job)
+        assert verdict.code == "stopped" and verdict.certainty is Certainty.PROVEN
+        assert f"state {state}" in [one.text for one in verdict.because]
+        assert not any("kill" in one.command for one in verdict.next_steps)
 
 
 @pytest.mark.parametrize(("share", "found"), [(100, "stopped"), (90, "stopped"), (89, "nothing")])
 @pytest.mark.parametrize("letter", ["T", "t"])
 def test_a_stopped_process(share: int, found: str, letter: str) -> None:
     stopped = thread(1, states={letter: float(share), "R": 100.0 - share})
-    assert codes(window(threads=[stopped])) == [found]
+    assert codes(window([one_process(run=0.0)], [stopped])) == [found]
+
+
+def test_a_stopped_process_beside_others_that_run_holds_nothing() -> None:
+    editor = ProcessView(9, name="vim", cpus=CPUS)
+    halted = thread(9, states={"T": 100.0})
+    assert codes(window([*WELL, editor], [halted])) == ["nothing"]
+    idle = [replace(one, run=0.01, wanting=0) for one in WELL]
+    assert codes(window([*idle, editor], [halted])) == ["stopped"]
+    # Ranks spin while they wait for the one that is stopped.
+    ranks = [replace(one, rank=one.pid) for one in WELL]
+    spinning = [replace(ranks[0], run=0.0, wanting=0), *ranks[1:]]
+    assert "stopped" in codes(window(spinning, [thread(1, states={"T": 100.0})]))
+    # An editor in a shell of a rank's step has its number.
+    beside = replace(editor, rank=1)
+    assert "stopped" not in codes(window([*ranks, beside], [halted]))
 
 
 def test_few_samples_stop_nobody() -> None:
-    assert codes(window(threads=[thread(1, states={"T": 7.0})])) == ["nothing"]
-    assert codes(window(threads=[thread(1, states={"T": 8.0})])) == ["stopped"]
+    alone = [one_process(run=0.0)]
+    assert codes(window(alone, [thread(1, states={"T": 7.0})])) == ["nothing"]
+    assert codes(window(alone, [thread(1, states={"T": 8.0})])) == ["stopped"]
 
 
 def test_a_frozen_cgroup() -> None:
