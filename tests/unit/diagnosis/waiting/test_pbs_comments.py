@@ -220,6 +220,23 @@ def test_the_nodes_add_what_pbs_does_not_say(
         assert found.certainty is Certainty.LIKELY, "arithmetic is no proof"
 
 
+@pytest.mark.parametrize(
+    ("asked", "has", "code"),
+    [
+        ("bigmem=False", "", "busy"),
+        ("bigmem=False", "bigmem=False", "busy"),
+        ("bigmem=False", "bigmem=True", "never"),
+        ("bigmem=True", "", "never"),
+        ("gpu_model=a100", "", "never"),
+    ],
+)
+def test_a_boolean_that_a_node_has_not_set_counts_as_false(asked: str, has: str, code: str) -> None:
+    full = node("n1", 2, 2)
+    full = replace(full, features=full.features | ({has} - {""}))
+    need = NodeNeed(1, 8 << 30, (GpuNeed(2),), asked)
+    assert verdict(NOT_NOW, ClusterView(nodes=(full,)), need=need).code == code
+
+
 def vnode(host: str, number: int, gpus: int, used: int, *states: str) -> NodeView:
     of_host = frozenset({f"host={host}", f"vnode={host}[{number}]"})
     return replace(node(f"{host}[{number}]", gpus, used, *states), features=of_host)

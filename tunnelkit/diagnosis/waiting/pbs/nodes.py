@@ -90,7 +90,14 @@ def _suits(node: NodeView, job: JobView) -> bool:
     if job.required_nodes and not names & set(job.required_nodes):
         return False
     wanted = [one for one in job.need.features.split("&") if one]
-    return all(one in node.features for one in wanted)
+    return all(one in node.features or _is_unset(one, node) for one in wanted)
+
+
+def _is_unset(feature: str, node: NodeView) -> bool:
+    """True if a boolean must be False, and the node has no value of it: PBS takes that as
+    False."""
+    name, _, value = feature.partition("=")
+    return value == "False" and not any(one.startswith(f"{name}=") for one in node.features)
 
 
 def _names(feature: str) -> bool:
