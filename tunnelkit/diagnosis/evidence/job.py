@@ -70,6 +70,7 @@ class JobView:
     together, where the scheduler counts it so (PBS). elements: of a Slurm array, the indexes that
     wait, as Slurm writes them (`2-9`, or `1,3,...` where it cuts them off); "" for none.
     component: it is a part of a heterogeneous job, whose parts start together.
+    repeats: it runs again at its next time (scrontab).
     """
 
     job_id: str
@@ -113,6 +114,7 @@ class JobView:
     mem_total_bytes: int | None = None
     elements: str = ""
     component: bool = False
+    repeats: bool = False
 
     @property
     def address(self) -> str:

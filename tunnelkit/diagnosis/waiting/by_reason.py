@@ -98,16 +98,20 @@ def _launch_failed(job: JobView, cluster: ClusterView, now_s: float, reason: Rea
 
 
 def _begin(job: JobView, cluster: ClusterView, now_s: float, reason: Reason) -> Verdict:
-    if job.restarts > 0:
+    if job.restarts > 0 and not job.repeats:  # a repeating job's runs count as restarts
         return _requeued(job, cluster, now_s, reason)
+    what = "next time, as its crontab says" if job.repeats else "begin time"
     begins = [one for one in (job.eligible_s, job.expected_start_s) if one and one > now_s]
     if not begins:
-        sentence = "waits for its begin time, which has come: it starts in a moment"
+        sentence = f"waits for its {what}, which has come: it starts in a moment"
         return Verdict("begin", sentence, Certainty.LIKELY, _because(job))
     start_s = max(begins)
-    sentence = f"waits for its begin time, in {span(start_s - now_s)}"
-    when = Evidence("its begin time (--begin)", "scontrol show job", "begins", start_s)
-    steps = (NextStep("start it at once", commands.update(job, "starttime=now")),)
+    sentence = f"waits for its {what}, in {span(start_s - now_s)}"
+    label = "its next time (scrontab)" if job.repeats else "its begin time (--begin)"
+    when = Evidence(label, "scontrol show job", "begins", start_s)
+    at_once = NextStep("start it at once", commands.update(job, "starttime=now"))
+    # Slurm lets nobody change a repeating job but by its crontab.
+    steps = (NextStep("see its times", "scrontab -l") if job.repeats else at_once,)
     return Verdict("begin", sentence, Certainty.PROVEN, _because(job, when), next_steps=steps)
 
 

@@ -294,6 +294,10 @@ def test_begin_and_requeued() -> None:
     assert "preempted" in back.sentence and "1 min from now" in back.sentence
     assert any(one.text == "Slurm restarted it 2 times" for one in back.because)
     assert commands(back) == ["tail -n 3 /home/a/o.log"]
+    cron = judged("BeginTime", eligible_s=NOW_S + 3600, restarts=57, repeats=True)
+    assert (cron.code, cron.certainty) == ("begin", Certainty.PROVEN)
+    assert cron.sentence == "waits for its next time, as its crontab says, in 1 h"
+    assert commands(cron) == ["scrontab -l"]
     # A path that a shell would read otherwise is not pasted.
     assert commands(judged("BeginTime", restarts=1, stdout_path="/a; rm -rf b")) == [""]
     assert judged("BeginTime").certainty is Certainty.LIKELY

@@ -317,7 +317,7 @@ FULL_RECORD = (
 def test_no_key_is_part_of_the_value_before_it() -> None:
     job = job_view(FULL_RECORD)
     assert job is not None
-    assert (job.job_id, job.step_id) == ("1000_3", "1003")
+    assert (job.job_id, job.step_id, job.repeats) == ("1000_3", "1003", True)
     assert (job.reason, job.name) == ("Priority", "train")
     assert (job.command, job.directory, job.comment) == ("/h/train.sh", "/h", "mine, all")
     assert (job.stdout_path, job.stderr_path) == ("/h/s.out", "/h/s.err")

@@ -118,6 +118,7 @@ def job_view(text: str) -> JobView | None:
         derived_code=_codes(value("DerivedExitCode"))[0],
         elements=_elements(found) if pending else "",
         component=bool(value("HetJobId")),
+        repeats=value("CronJob") == "Yes",
     )
 
 
