@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+from types import ModuleType, SimpleNamespace
 from typing import Callable, Iterable, List, Mapping, Optional, Protocol, Set, TypeVar
 
 from . import postmortem
@@ -88,6 +89,7 @@ def prepare() -> None:
         debugpy.common.log.describe_environment = lambda header: None
     _guard()
     _end_promptly()
+    _stay_in_place(debugpy.server.cli)
 
 
 def _guard() -> None:
@@ -140,6 +142,27 @@ def _end_promptly() -> None:
             others &= set(self.created_pydb_daemon_threads)
 
     setattr(pydevd.PyDB, name, wait)
+
+
+def _stay_in_place(cli: ModuleType) -> None:
+    """Have the program's own directory on sys.path as an absolute one, as Python puts it there.
+
+    debugpy takes the words' own, or "": after a chdir of the program its modules were not found.
+    """
+    runpy = cli.runpy
+
+    def placed(run: Callable[..., object]) -> Callable[..., object]:
+        @hidden
+        def run_in_place(*words: object, **named: object) -> object:
+            if sys.path and not os.path.isabs(sys.path[0]):
+                sys.path[0] = os.path.abspath(sys.path[0])
+            return run(*words, **named)
+
+        return run_in_place
+
+    names = ("run_path", "run_module", "_run_module_as_main")
+    found = {name: placed(getattr(runpy, name)) for name in names if hasattr(runpy, name)}
+    setattr(cli, "runpy", SimpleNamespace(**found))  # noqa: B010 - its type says it has none
 
 
 class _MainThreadEnds:

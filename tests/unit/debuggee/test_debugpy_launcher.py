@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -24,13 +25,16 @@ _TELL = "import sys; print(sys.path, sys.argv, __name__, sorted(globals()), __sp
         ([], ["-m", "tell", "--b"]),
         ([], ["-c", _TELL, "x"]),
         (["-I"], ["-c", _TELL, "x"]),
+        ([], ["sub/tell.py", "a"]),
     ],
 )
 def test_a_program_finds_itself_as_under_debugpys_own_start(
     tmp_path: Path, switches: list[str], target: list[str]
 ) -> None:
     """Search path, arguments and names in `__main__` are those of `python -m debugpy`."""
-    (tmp_path / "tell.py").write_text(_TELL)
+    (tmp_path / "sub").mkdir()
+    for place in ("tell.py", "sub/tell.py"):
+        (tmp_path / place).write_text(_TELL)
 
     def told(*start: str) -> str:
         done = subprocess.run(
@@ -46,5 +50,29 @@ def test_a_program_finds_itself_as_under_debugpys_own_start(
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    # debugpy leaves its `cli` behind, too.
-    assert told("-c", START, agent_path()) == told("-m", "debugpy").replace("'cli', ", "")
+    # debugpy leaves its `cli` behind, too; and a relative directory, which would follow a chdir.
+    expected = told("-m", "debugpy").replace("'cli', ", "")
+    if target[0] != "-c":
+        place = str(tmp_path / os.path.dirname(target[0])).rstrip("/")
+        expected = re.sub(r"^\['(sub)?'", f"['{place}'", expected)
+    assert told("-c", START, agent_path()) == expected
+
+
+@pytest.mark.parametrize("target", [["sub/goes.py"], ["-m", "goes"]])
+def test_a_program_that_changes_its_directory_finds_its_modules(
+    tmp_path: Path, target: list[str]
+) -> None:
+    for place in (tmp_path, tmp_path / "sub"):
+        place.mkdir(exist_ok=True)
+        (place / "goes.py").write_text("import os\nos.chdir('/')\nimport beside\n")
+        (place / "beside.py").write_text("print('found')\n")
+    done = subprocess.run(
+        [sys.executable, "-c", START, agent_path(), "--connect", "127.0.0.1:1", *target],
+        cwd=tmp_path,
+        env={**os.environ, "DEBUGPY_RUNNING": "true"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.stdout == "found\n", done.stderr
