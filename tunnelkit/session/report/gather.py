@@ -29,7 +29,7 @@ from tunnelkit.session.doctor.check import Check, CheckResult
 from tunnelkit.session.doctor.context import CheckContext
 from tunnelkit.session.doctor.runner import run_checks
 from tunnelkit.session.report.diagnosis import last_diagnosis
-from tunnelkit.session.report.patterns import SECRET_VARIABLE
+from tunnelkit.session.report.patterns import OC_CONTEXT, SECRET_VARIABLE
 from tunnelkit.session.report.scrub import Scrubber
 from tunnelkit.session.runtime import completion_cache
 from tunnelkit.session.runtime.event_log import read_events
@@ -210,6 +210,9 @@ def _scrubber(scene: CheckContext, results: Iterable[CheckResult]) -> Scrubber:
             users.add(user)
             hosts.discard(destination)
             hosts.add(host)
+    if settings is not None and (found := OC_CONTEXT.match(settings.cluster.context or "")):
+        hosts.add(found[2])
+        users.add(found[4])
     asked = data.get("ssh-config", {})
     users.add(str(asked.get("user") or ""))
     hosts |= {str(asked.get("hostname") or ""), *_in_way(str(asked.get("way") or ""), users)}

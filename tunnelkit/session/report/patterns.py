@@ -69,6 +69,10 @@ SECRETS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 #: user@host; the groups are the user and the host.
 USER_AT_HOST = re.compile(r"(?<![\w.@-])([\w.+-]{1,64})@([A-Za-z0-9][A-Za-z0-9.-]{0,252})")
+#: A context that `oc login` makes: NAMESPACE/API-HOST:PORT/USER, the host with "-" for its dots.
+OC_CONTEXT = re.compile(
+    r"(?<![\w/.-])([a-z0-9-]{0,63}/)([a-z0-9][a-z0-9-]{0,252})(:\d{2,5}/)([\w.@:+-]{1,128})"
+)
 #: A path below a home directory; group 2 is the user.
 HOME_OF = re.compile(r"(?<![\w/.])(/(?:home|Users|u|export/home|mnt/home|nfs/home)/)([\w.+-]+)")
 #: Last labels by which a host name is recognised. None that is also a file name's suffix.

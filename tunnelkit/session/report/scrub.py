@@ -67,6 +67,12 @@ class Scrubber:
         present = [name for name in self._kinds if name in low]
         if present:
             text = _names_pattern(present).sub(self._known, text)
+        text = patterns.OC_CONTEXT.sub(
+            lambda found: (
+                f"{found[1]}{self._name('host', found[2])}{found[3]}{self._name('user', found[4])}"
+            ),
+            text,
+        )
         text = patterns.HOME_OF.sub(lambda found: found[1] + self._name("user", found[2]), text)
         text = patterns.USER_AT_HOST.sub(
             lambda found: f"{self._name('user', found[1])}@{self._name('host', found[2])}", text

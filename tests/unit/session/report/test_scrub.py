@@ -139,6 +139,15 @@ def test_names_that_nobody_told_are_found_by_their_place() -> None:
         assert kept in left
 
 
+def test_the_host_and_the_user_of_an_openshift_context_go() -> None:
+    text = Scrubber().text(
+        'context = "ml-team/api-prod-example-com:6443/kim", dev/api-x:6443/IAM#k, /api-x:6443/lee'
+    )
+    assert text.startswith('context = "ml-team/host1:6443/user1", dev/host2:6443/')
+    assert "lee" not in text and "kim" not in text and "prod" not in text
+    assert Scrubber().text("12:30:45/60, src/a-b:12: error") == "12:30:45/60, src/a-b:12: error"
+
+
 def test_keys_go_whole_also_where_the_end_is_missing() -> None:
     key = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1r\nZXktdjEA\n"
     for text in (key + "-----END OPENSSH PRIVATE KEY-----\nafter", key):
