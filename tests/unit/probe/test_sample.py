@@ -152,8 +152,10 @@ def test_threads_of_a_process_that_does_not_run_are_not_read(tmp_path: Path) -> 
     )
     with pretend_job(tmp_path) as job:
         still = job.start([sys.executable, "-c", f"{wait}; print('ready', flush=True)"])
-        spins = "import signal\nsignal.signal(10, lambda *_: None)\nprint('ready', flush=True)\n"
-        late = job.start([sys.executable, "-c", f"{spins}signal.pause()\nwhile True: pass"])
+        # Blocked: a signal that comes before the wait is not lost.
+        waits = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [10])\n"
+        spins = "print('ready', flush=True)\nsignal.sigwait([10])\nwhile True: pass"
+        late = job.start([sys.executable, "-c", f"{waits}{spins}"])
         before = Counters(JobProcesses(job.id).look(), lazily=True)
         assert before.threads == {} and before.begin(first=True) == []
         late.send_signal(10)

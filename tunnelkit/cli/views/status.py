@@ -37,7 +37,7 @@ def lines(status: SessionStatus) -> list[str]:
     colour = {"ready": "green", "ended": "red", "failed": "red"}.get(status["state"], "yellow")
     state = paint(status["state"], colour)
     out = [
-        f"session  {state} {shown(status['detail'])}".rstrip(),
+        f"session  {state} {shown(status['detail'] or '')}".rstrip(),
         f"project  {printable(status['project'])}",
     ]
     if mismatch := other_version(status):
