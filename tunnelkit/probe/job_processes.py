@@ -8,12 +8,13 @@ from tunnelkit.probe import proc
 
 #: Of a process's environment, for the rules.
 _TELLING = (
-    "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "SLURM_PROCID",
+    "RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID",
     "SLURM_CPUS_PER_TASK", "NCPUS", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
     "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "CUDA_VISIBLE_DEVICES",
     "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS",
 )  # fmt: skip
-#: The first that is set counts: under mpirun and torchrun SLURM_PROCID is the launcher's.
+#: The first that is set counts: torchrun's workers inherit those of the srun or mpirun before it,
+#: and under mpirun SLURM_PROCID is the launcher's.
 _RANKS = _TELLING[:5]
 #: Equal in all processes of a job on one node. Several clusters may share a machine, and number
 #: their jobs alike.
@@ -43,7 +44,9 @@ class JobProcess:
         self.of_loop = _DEBUGGEE.search(argv) is not None
         self.argv = "python (tk loop)" if self.of_loop else argv[:300]
         self.env = {name: env[name][:200] for name in _TELLING if name in env}
-        ranks = [env[name] for name in _RANKS if env.get(name, "").isdigit()]
+        # RANK alone is a common word; torchrun and its kind always say of how many.
+        names = _RANKS if "WORLD_SIZE" in env else _RANKS[1:]
+        ranks = [env[name] for name in names if env.get(name, "").isdigit()]
         self.rank = int(ranks[0]) if ranks else None
 
 

@@ -21,7 +21,7 @@ from tunnelkit.probe.child import Child
 from tunnelkit.probe.counters import Counters
 from tunnelkit.probe.gpu import amd, smi
 from tunnelkit.probe.gpu.record import GpuRecord
-from tunnelkit.probe.job_processes import JobProcesses
+from tunnelkit.probe.job_processes import JobProcess, JobProcesses
 
 # Recorded from an NFS 4.2 mount of Linux 6.1.
 MOUNTSTATS = """\
@@ -216,6 +216,23 @@ def test_an_arrays_name_is_no_cgroup_of_another_element(
     monkeypatch.setattr("tunnelkit.probe.proc.text_of", lambda path, most: lines)
     assert JobProcesses("1000")._by_cgroup(1)
     assert not JobProcesses("1000_3")._by_cgroup(1)
+
+
+@pytest.mark.parametrize(
+    ("env", "rank"),
+    [
+        # torchrun's workers inherit the word of the srun or mpirun that started it.
+        ({"PMIX_RANK": "0", "SLURM_PROCID": "0", "RANK": "3", "WORLD_SIZE": "4"}, 3),
+        ({"PMI_RANK": "1", "RANK": "5", "WORLD_SIZE": "8"}, 5),
+        ({"OMPI_COMM_WORLD_RANK": "0", "RANK": "1", "WORLD_SIZE": "2"}, 1),
+        ({"OMPI_COMM_WORLD_RANK": "2", "SLURM_PROCID": "0"}, 2),
+        # A setting of the user's own: torchrun says of how many.
+        ({"RANK": "64", "SLURM_PROCID": "1"}, 1),
+        ({"RANK": "64"}, None),
+    ],
+)
+def test_the_rank_is_that_of_the_nearest_launcher(env: dict[str, str], rank: int | None) -> None:
+    assert JobProcess(os.getpid(), 1, "0", "python", env).rank == rank
 
 
 def test_a_program_of_tks_loop_is_one_of_the_job(tmp_path: Path) -> None:
