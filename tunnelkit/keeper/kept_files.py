@@ -23,6 +23,7 @@ class KeptFiles:
     def __init__(self, directory: str, job_id: str) -> None:
         self._base = os.path.join(directory, job_id)
         self._directory = directory
+        self._place = ""
 
     def write(self, state: Mapping[str, object]) -> bool:
         """Write the state in one step; False if that fails."""
@@ -52,19 +53,29 @@ class KeptFiles:
     def take_place(self, group: str, most: int) -> Optional[bool]:
         """Take one of the places for elements of a job array; None if that can't be done.
 
-        False: all are taken. A place stays taken after its job has ended.
+        False: all are taken. A place stays taken after its job has ended, unless it is given back.
         """
         for number in range(most):
             name = os.path.join(self._directory, f"array-{group}.{number}")
             try:
                 os.makedirs(self._directory, mode=0o700, exist_ok=True)
                 os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+                self._place = name
                 return True
             except FileExistsError:
                 continue
             except OSError:
                 return None
         return False
+
+    def give_place_back(self) -> None:
+        """Leave the place that was taken, if one was, to another element of the array."""
+        place, self._place = self._place, ""
+        try:
+            if place:
+                os.unlink(place)
+        except OSError:
+            pass
 
     def remove_earlier(self, cluster: str) -> None:
         """Remove the files of an earlier run of the same job, which was requeued.

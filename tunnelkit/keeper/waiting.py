@@ -108,9 +108,12 @@ class Keeping:
             self.finish()
 
     def begin(self) -> str:
-        """Begin to keep the job; return why it can't be kept, else ""."""
+        """Begin to keep the job; return why it can't be kept, else "".
+
+        Then its place among the kept elements of its array is free again."""
         self._ask_scheduler()
         if self.last_moment() <= time.time():
+            self._files.give_place_back()
             return "its time limit is too near to keep it"
         self._arm()
         self._show()

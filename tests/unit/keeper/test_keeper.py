@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +18,7 @@ from tests.support.processes import until
 from tunnelkit.keeper import waiting
 from tunnelkit.keeper.attached import anybody, now_ticks
 from tunnelkit.keeper.kept_files import KeptFiles
-from tunnelkit.keeper.main import parse_environ
+from tunnelkit.keeper.main import Settings, keep, parse_environ
 from tunnelkit.keeper.script_process import End
 from tunnelkit.keeper.slurm_job import JobRecord, resources
 from tunnelkit.keeper.waiting import Cause, Keeping, Terms, cost, how
@@ -168,6 +169,16 @@ def test_the_users_own_comment_comes_back(
     shown = [] if record is None else [one for one in job.comments if one.startswith("tk: kept")]
     assert len(shown) == (0 if record is None else 1)
     assert job.comments[len(shown) :] == last
+
+
+def test_an_element_too_near_its_limit_leaves_its_place_to_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = _Job(JobRecord(time.time() + 60, ""))
+    job.group = "3"
+    keep(job, Settings(600.0, 60.0, 300.0, 1, str(tmp_path), ""), End(1, 0, False))
+    assert "its time limit is too near" in capsys.readouterr().err
+    assert [KeptFiles(str(tmp_path), "c-8").take_place("3", 1) for _ in range(2)] == [True, False]
 
 
 def test_a_kept_job_is_marked_once_its_scheduler_answers(
