@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -98,6 +99,65 @@ def test_a_link_to_an_agent_counts_and_the_agent_alone_does_not(tmp_path: Path) 
         for process in started:
             process.kill()
             process.wait()
+
+
+def in_job(argv: list[str], job: str) -> subprocess.Popen[bytes]:
+    env = {**os.environ, "SLURM_JOB_ID": job}
+    return subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, start_new_session=True)
+
+
+def test_what_the_script_left_running_is_no_visitor_and_who_was_there_is_one() -> None:
+    """A monitor starts a program each minute; somebody's shell was open before the failure."""
+    job = "987654322"
+    loop = in_job(["sh", "-c", "read x; (sleep 61 &); sleep 60; :"], job)
+    typed = "import pty; pty.spawn(['bash', '--norc'])"
+    shell = in_job([sys.executable, "-c", typed], job)
+    started = [loop, shell]
+    until(lambda: len(family(shell.pid)) == 2, "bash is there")
+    since = now_ticks()
+    code = f"from tunnelkit.keeper.attached import anybody; print(anybody({job!r}, {since}))"
+
+    def seen() -> str:
+        argv = [sys.executable, "-c", code]
+        return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        until(lambda: now_ticks() > since + 1, "the clock goes on")
+        begin(loop, b"\n")
+        until(lambda: len(family(loop.pid)) == 3, "its programs run")
+        assert seen() == "False"
+        begin(shell, b"sleep 60\n")
+        until(lambda: len(family(shell.pid)) == 3, "somebody works")
+        assert seen() == "True"
+        shell.kill()
+        until(lambda: seen() == "False", "he has gone")
+        started.append(in_job(["sleep", "60"], job))
+        until(lambda: seen() == "True", "a visitor is seen")
+    finally:
+        for process in started:
+            for pid in family(process.pid):
+                os.kill(pid, signal.SIGKILL)
+            process.wait()
+
+
+def begin(process: subprocess.Popen[bytes], line: bytes) -> None:
+    assert process.stdin is not None
+    process.stdin.write(line)
+    process.stdin.flush()
+
+
+def family(first: int) -> set[int]:
+    """A process's session, and those of its children, as they live now."""
+    found: dict[int, list[str]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if fields[0] != "Z":
+            found[int(path.parent.name)] = fields
+    sessions = {str(first), *(pid for pid in map(str, found) if found[int(pid)][1] == str(first))}
+    return {pid for pid, fields in found.items() if fields[3] in sessions}
 
 
 @given(data=st.binary())
