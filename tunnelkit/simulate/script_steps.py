@@ -27,6 +27,13 @@ _WITH_VALUE = frozenset("WXQ")
 _MAKERS = (["venv"], ["virtualenv"])
 _MODULE_VERBS = frozenset({"load", "add", "use", "purge", "swap", "switch", "unload", "rm", "del"})
 _MOST_STEPS = 100
+#: Files that make commands (`module`, `conda`) known, and set nothing else.
+_INITIALISERS = re.compile(
+    r"/etc/(?:profile\.d/.*|profile|bashrc|bash\.bashrc)|.*/init/[^/]*|(?:.*/)?conda\.sh", re.S
+)
+#: Commands that set an environment in a way that is not looked for.
+_SETTERS = (("spack", "load"), ("spack", "env"))
+_SEARCHED = ("PATH", "MODULEPATH")
 #: Set in a job, so that what follows `:-` does not count.
 _SUBMIT_DIR = re.compile(
     r"\$(?:(?:SLURM_SUBMIT_DIR|PBS_O_WORKDIR)\b|"
@@ -42,6 +49,7 @@ _PYTHON_ALONE = frozenset({"python"})
 _HIDES = {
     "cd": frozenset({"cd", "export", "module", "venv", "conda", "python", "program"}),
     "module": frozenset({"module", "python"}),
+    "source": frozenset({"module", "python"}),
     "MODULEPATH": frozenset({"module", "python"}),
     "venv": _PYTHON_ALONE,
     "conda": _PYTHON_ALONE,
@@ -56,7 +64,7 @@ class Step:
     """One thing that a script does for its programs, in order.
 
     kind: `cd` (directory), `export` (name, value), `module` (the words), `venv` (its directory),
-    `conda` (a name or directory), `python` (interpreter, `file` or `module`, target; of a script in
+    `conda` (a name or directory), `source` (a file of the user's that may set anything), `python` (interpreter, `file` or `module`, target; of a script in
     Python: `text`). line: in the script, from 1."""
 
     kind: str
@@ -171,8 +179,8 @@ def _interpreter_name(words: Sequence[str]) -> str:
 
 def _is_known(step: Step) -> bool:
     """Return True if the words that decide about the environment are known."""
-    if step.kind == "python":
-        return True
+    if step.kind in ("python", "source"):
+        return step.kind == "python"
     if step.kind == "export":
         return _OF_THE_JOB.search(step.words[1]) is None
     return all(is_plain(_without_environ(word)) for word in step.words)
@@ -187,7 +195,7 @@ def _steps(command: SimpleCommand) -> Iterator[Step]:
     words, line = command.words, command.line
     name = os.path.basename(words[0])
     for variable, value in command.assigned:
-        if variable == "PYTHONPATH":
+        if variable == "PYTHONPATH" or (variable in _SEARCHED and _needs_path(words, line)):
             yield Step("export", (variable, value), line)
     if name in ("cd", "pushd") and len(words) == 2:
         place = _SUBMIT_DIR.sub(".", words[1])
@@ -205,11 +213,20 @@ def _steps(command: SimpleCommand) -> Iterator[Step]:
             yield Step("venv", (words[1].removesuffix("/bin/activate") or "/",), line)
         elif words[1] == "activate" and len(words) > 2:
             yield Step("conda", (words[2],), line)
+        elif not _INITIALISERS.fullmatch(words[1]):
+            yield Step("source", (words[1],), line)
+    elif (name, *words[1:2]) in _SETTERS:
+        yield Step("source", (name,), line)
     elif name in ("conda", "mamba", "micromamba") and words[1:2] == ("activate",):
         plain = [word for word in words[2:] if not word.startswith("-")]
         yield Step("conda", ((plain or ["base"])[0],), line)
     else:
         yield from _python_steps(words, line)
+
+
+def _needs_path(words: Sequence[str], line: int) -> bool:
+    """Return True for a command that is looked for by the PATH, or MODULEPATH, set for it alone."""
+    return words[0] in ("module", "ml") or any(_python_steps(words, line))
 
 
 def _made_environment(command: SimpleCommand) -> Iterator[str]:

@@ -29,6 +29,8 @@ _UNKNOWN = re.compile(r"\$\(\((?:[^()]|\([^()]*\))*\)\)|[$<>]\([^()]*\)|`[^`]*`"
 _ANYTHING = "${_}"
 _PWD = re.compile(r"\$\(\s*pwd\s*\)|`\s*pwd\s*`")
 _MOST_NESTED = 8
+#: In the environment of every shell: to set one is to export it.
+_EXPORTED = frozenset({"PATH", "MODULEPATH"})
 _OPENS, _CLOSES = frozenset({"if", "case"}), frozenset({"fi", "esac"})
 _KEYWORDS = frozenset(
     {"if", "then", "else", "elif", "fi", "while", "until", "do", "done", "{", "}", "!", "time"}
@@ -96,6 +98,8 @@ def _command(
             assigned += [(one[1], one[2]) for w in words[1:] if (one := _ASSIGNED.fullmatch(w))]
         else:
             return
+    elif searched := [f"{name}={value}" for name, value in assigned if name in _EXPORTED]:
+        yield SimpleCommand(("export", *searched), number, (), is_sure)
     for name, value in assigned:
         known[name] = value if is_sure and "`" not in value else _ANYTHING
 

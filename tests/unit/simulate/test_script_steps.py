@@ -60,6 +60,15 @@ PYTHON = [("python", "python", "file", "a.py")]
             [("export", "PYTHONPATH", "x"), ("python", "python", "file", "a.py")],
         ),
         ("conda activate base", [("conda", "base")]),
+        # They only make commands known.
+        (". /etc/profile.d/modules.sh\nsource $LMOD_PKG/init/bash\npython a.py", PYTHON),
+        ("source ~/miniforge3/etc/profile.d/conda.sh\nconda activate t", [("conda", "t")]),
+        # Every shell has a PATH to hand on.
+        ("PATH=/opt/e/bin:$PATH\npython a.py", [("export", "PATH", "/opt/e/bin:$PATH"), *PYTHON]),
+        ("PATH=/e:$PATH python a.py", [("export", "PATH", "/e:$PATH"), *PYTHON]),
+        ("PATH=/e:$PATH make\nA=b\npython a.py", PYTHON),
+        ("MODULEPATH=/m\nmodule load x",
+         [("export", "MODULEPATH", "/m"), ("module", "load", "x")]),
         ("source activate torch", [("conda", "torch")]),
         ("python a.py \\\n  --more", [("python", "python", "file", "a.py")]),
         ("for i in 1 2; do python a.py; done", [("python", "python", "file", "a.py")]),
@@ -151,6 +160,13 @@ def test_commands(text: str, found: list[tuple[str, ...]]) -> None:
         ("export PYTHONPATH=$(git rev-parse --show-toplevel)/lib\npython a.py", [], 2),
         ("PYTHONPATH=$SLURM_TMPDIR/lib\nexport PYTHONPATH=${PBS_JOBDIR}/x\npython a.py", [], 3),
         ("module load $M\nmodule load y\nconda activate t", [("conda", "t")], 2),
+        # The user's own file may set anything.
+        ("source ~/setup_env.sh\npython a.py", [], 2),
+        (". ./env.sh && python a.py", [], 2),
+        ("source ~/.bashrc\nmodule load x\nconda activate t\npython a.py",
+         [("conda", "t"), *PYTHON], 2),
+        ("spack load py-torch\npython a.py", [], 2),
+        ("PATH=$SLURM_TMPDIR/bin:$PATH\npython a.py", [], 2),
         # Nothing is left out.
         ("python a.py\ncd $TMPDIR", PYTHON, 0),
         ("if x; then PYTHONPATH=y python b.py; fi\npython a.py", PYTHON, 0),
