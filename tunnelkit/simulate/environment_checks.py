@@ -115,10 +115,16 @@ class _Reader:
                 text = f"the imports of {what}: {interpreter} gave no answer"
                 yield Finding("imports", Level.UNKNOWN, text, "", step.line)
         elif report.text("problem"):
-            text = f"{at} can't be read: {report.text('problem')}"
-            yield Finding("python", Level.FAIL, text, "has it been mirrored, or copied there?", step.line)  # fmt: skip  # noqa: E501
+            yield self._unread(report.text("problem"), at, step)
         else:
             yield from self._report(report, what, step)
+
+    def _unread(self, problem: str, at: str, step: Step) -> Finding:
+        text, hint = f"{at} can't be read: {problem}", "has it been mirrored, or copied there?"
+        if problem.startswith("No such file") and 0 < self._needs.makes <= step.line:
+            hint = f"unless the script makes it: line {self._needs.makes} may"
+            return Finding("python", Level.WARN, text, hint, step.line)
+        return Finding("python", Level.FAIL, text, hint, step.line)
 
     def _report(self, report: Fields, what: str, step: Step) -> Iterator[Finding]:
         python = f"{self._short(report.text('python'))} ({report.text('version')})"

@@ -34,6 +34,14 @@ _INITIALISERS = re.compile(
 #: Commands that set an environment in a way that is not looked for.
 _SETTERS = (("spack", "load"), ("spack", "env"))
 _SEARCHED = ("PATH", "MODULEPATH")
+#: Programs that bring packages, and the words by which they do.
+_INSTALLERS = re.compile(r"pip[0-9.]*|uv|conda|mamba|micromamba|poetry|pixi")
+_INSTALLS = frozenset({"install", "sync", "update"})
+#: A line that may make a Python file: it writes one, or copies, fetches or unpacks some.
+_MAKES_FILES = re.compile(
+    r"(?:>|\btee\s)\s*\S*\.py\b|(?:^|[\s;&|(/])(?:cp|mv|ln|git|hg|tar|unzip|wget|curl|rsync|scp|"
+    r"rclone|aws|gsutil|sbcast|make|jupyter|[^\s;&|]+\.sh)(?:\s|$)"
+)
 #: Set in a job, so that what follows `:-` does not count.
 _SUBMIT_DIR = re.compile(
     r"\$(?:(?:SLURM_SUBMIT_DIR|PBS_O_WORKDIR)\b|"
@@ -50,6 +58,7 @@ _HIDES = {
     "cd": frozenset({"cd", "export", "module", "venv", "conda", "python", "program"}),
     "module": frozenset({"module", "python"}),
     "source": frozenset({"module", "python"}),
+    "install": _PYTHON_ALONE,
     "MODULEPATH": frozenset({"module", "python"}),
     "venv": _PYTHON_ALONE,
     "conda": _PYTHON_ALONE,
@@ -64,7 +73,8 @@ class Step:
     """One thing that a script does for its programs, in order.
 
     kind: `cd` (directory), `export` (name, value), `module` (the words), `venv` (its directory),
-    `conda` (a name or directory), `source` (a file of the user's that may set anything), `python` (interpreter, `file` or `module`, target; of a script in
+    `conda` (a name or directory), `source` (a file of the user's that may set anything), `install`
+    (it brings packages), `python` (interpreter, `file` or `module`, target; of a script in
     Python: `text`). line: in the script, from 1."""
 
     kind: str
@@ -78,7 +88,8 @@ class ScriptNeeds:
 
     interpreter: the words of its `#!` line. login: its shell reads a login shell's files. steps:
     see `Step`. programs: (path, line) of those that it starts by a path. unread: the line after
-    which steps were left out, since only the job will know what it does; 0 if none were."""
+    which steps were left out, since only the job will know what it does; 0 if none were. makes: the
+    first line that may make a Python file; 0 if none does."""
 
     interpreter: tuple[str, ...]
     login: bool
@@ -86,6 +97,7 @@ class ScriptNeeds:
     programs: tuple[tuple[str, int], ...] = ()
     is_python: bool = False
     unread: int = 0
+    makes: int = 0
 
 
 def script_needs(script: bytes) -> ScriptNeeds:
@@ -106,7 +118,15 @@ def script_needs(script: bytes) -> ScriptNeeds:
         re.fullmatch(r"-[a-z]*l[a-z]*|--login", word) for part in words[1:] for word in part.split()
     )
     steps, programs = tuple(reader.steps[:_MOST_STEPS]), tuple(reader.programs[:_MOST_STEPS])
-    return ScriptNeeds(words, is_login, steps, programs, unread=reader.unread)
+    return ScriptNeeds(
+        words, is_login, steps, programs, unread=reader.unread, makes=_makes_files(text)
+    )
+
+
+def _makes_files(text: str) -> int:
+    lines = enumerate(text.split("\n"), 1)
+    made = (at for at, line in lines if line[:1] != "#" and _MAKES_FILES.search(line[:1000]))
+    return next(made, 0)
 
 
 class _Reader:
@@ -131,7 +151,7 @@ class _Reader:
             self._made.update(_made_environment(command))
             self._apart = self._apart if command.in_subshell else 0
             for step in _steps(command):
-                if command.in_subshell and step.kind != "python":
+                if command.in_subshell and step.kind not in ("python", "install"):
                     self._apart = command.line
                 else:
                     self._take(step, command.is_sure and self._is_known(step))
@@ -179,7 +199,7 @@ def _interpreter_name(words: Sequence[str]) -> str:
 
 def _is_known(step: Step) -> bool:
     """Return True if the words that decide about the environment are known."""
-    if step.kind in ("python", "source"):
+    if step.kind in ("python", "source", "install"):
         return step.kind == "python"
     if step.kind == "export":
         return _OF_THE_JOB.search(step.words[1]) is None
@@ -194,6 +214,9 @@ def _without_environ(word: str) -> str:
 def _steps(command: SimpleCommand) -> Iterator[Step]:
     words, line = command.words, command.line
     name = os.path.basename(words[0])
+    if _installs(words):
+        yield Step("install", (name,), line)
+        return
     for variable, value in command.assigned:
         if variable == "PYTHONPATH" or (variable in _SEARCHED and _needs_path(words, line)):
             yield Step("export", (variable, value), line)
@@ -222,6 +245,16 @@ def _steps(command: SimpleCommand) -> Iterator[Step]:
         yield Step("conda", ((plain or ["base"])[0],), line)
     else:
         yield from _python_steps(words, line)
+
+
+def _installs(words: Sequence[str]) -> bool:
+    """Return True for `pip install` and the like, also behind `python -m` or srun."""
+    names = [os.path.basename(word) for word in words]
+    is_behind = names[0] in _WRAPPERS or _PYTHON.fullmatch(names[0]) is not None
+    found = [at for at, name in enumerate(names) if _INSTALLERS.fullmatch(name)]
+    if not found or (found[0] and not is_behind):
+        return False
+    return not _INSTALLS.isdisjoint(words[found[0] + 1 : found[0] + 4])
 
 
 def _needs_path(words: Sequence[str], line: int) -> bool:

@@ -141,6 +141,25 @@ def test_modules_and_imports() -> None:
     assert bad(steps=steps(gone, python)) == ["environment v (line 4) is not there | "]
 
 
+@pytest.mark.parametrize(
+    ("before", "level"),
+    [
+        (b"cat > train.py <<X\nimport os\nX\n", Level.WARN),
+        (b"cp ../x/*.py .\n", Level.WARN),
+        (b"git clone /repo r\n", Level.WARN),
+        (b"./prepare.sh\n", Level.WARN),
+        (b"# cp nothing\nnvidia-smi\n", Level.FAIL),
+        (b"", Level.FAIL),
+    ],
+)
+def test_a_program_that_the_script_may_make_is_no_failure(before: bytes, level: Level) -> None:
+    script = b"#!/bin/bash\n" + before + b"python train.py | tee log\n"
+    gone = {"report": {"problem": "No such file or directory"}, "kind": "python", "step": 1}
+    answer = {**WELL, "steps": steps({**gone, "code": 0, "text": ""})}
+    (one,) = [one for one in cluster_findings(answer, asked(script)) if one.check == "python"]
+    assert one.level is level and one.text.startswith("train.py (line ")
+
+
 def test_what_was_not_answered_is_no_failure() -> None:
     silent = list(cluster_findings({}, asked()))
     assert not failed(silent)

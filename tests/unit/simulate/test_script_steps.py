@@ -167,6 +167,13 @@ def test_commands(text: str, found: list[tuple[str, ...]]) -> None:
          [("conda", "t"), *PYTHON], 2),
         ("spack load py-torch\npython a.py", [], 2),
         ("PATH=$SLURM_TMPDIR/bin:$PATH\npython a.py", [], 2),
+        # What it installs need not be there yet.
+        ("pip install -r requirements.txt\npython a.py", [], 2),
+        ("source v/bin/activate\nuv pip install torch\npython a.py", [("venv", "v")], 3),
+        ("python -m pip install -e .\npython a.py", [], 2),
+        ("srun -n1 conda install -y numpy\npython a.py", [], 2),
+        ("(pip3 install x)\npython a.py", [], 2),
+        ("echo pip install\npip list\npython a.py", PYTHON, 0),
         # Nothing is left out.
         ("python a.py\ncd $TMPDIR", PYTHON, 0),
         ("if x; then PYTHONPATH=y python b.py; fi\npython a.py", PYTHON, 0),
