@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tunnelkit.diagnosis.evidence.job import Shape
 from tunnelkit.diagnosis.evidence.window import NodeWindow, ProcessView, ThreadView
 from tunnelkit.diagnosis.running.look import CpuGroup, Look, mean, percent
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
@@ -180,7 +181,7 @@ def one_thread(look: Look) -> Verdict | None:
     gpus = look.gpus()
     if any(mean(gpu.busy) >= _GPU_BUSY for _, gpu in gpus):
         return None
-    if look.cpus < 2 and not gpus:
+    if not gpus and (look.cpus < 2 or _asked_for_one(look)):
         return None
     threads = [(window, one) for window in look.windows for one in window.threads]
     busy = [(window, one) for window, one in threads if one.run > _IDLE]
@@ -193,6 +194,14 @@ def one_thread(look: Look) -> Verdict | None:
     ):
         return _one(look, *busy[0])
     return _lock(look)
+
+
+def _asked_for_one(look: Look) -> bool:
+    """Return True for a job of one CPU that was given a whole core, which counts as two."""
+    shape = look.job.shape
+    # Where the scheduler gives no shape, all that is known is the number of CPUs.
+    is_one = shape != Shape() and shape.tasks * shape.cpus_per_task == 1
+    return is_one and len(look.windows) == 1 and look.cpus <= 2
 
 
 def _one(look: Look, window: NodeWindow, thread: ThreadView) -> Verdict:

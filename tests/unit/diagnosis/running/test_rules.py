@@ -19,6 +19,7 @@ from tests.unit.diagnosis.running.windows import (
     thread,
     window,
 )
+from tunnelkit.diagnosis.evidence.job import NodeNeed, Shape
 from tunnelkit.diagnosis.evidence.window import (
     GpuView,
     IoView,
@@ -377,3 +378,23 @@ def test_a_second_finding_only_if_it_is_independent() -> None:
     verdicts = judged(replace(window(quotas=(quota,)), gpus=(hot,), host_pids=True))
     assert [one.code for one in verdicts] == ["throttled", "gpu-clocks"]
     assert verdicts[1].excluded == ()
+
+
+@pytest.mark.parametrize(
+    ("shape", "asked", "found"),
+    [
+        # Slurm gives a job of one CPU the whole core.
+        (Shape(all_memory=True), 2, "nothing"),
+        (Shape(all_memory=True, cpus_per_task=2), 2, "one-thread"),
+        (Shape(all_memory=True, tasks=2), 2, "one-thread"),
+        (Shape(all_memory=True), 8, "one-thread"),  # --exclusive
+        (Shape(), 2, "one-thread"),  # nothing is known of it
+    ],
+)
+def test_a_core_of_two_threads_is_what_a_serial_job_asked_for(
+    shape: Shape, asked: int, found: str
+) -> None:
+    cpus = frozenset({4, 36}) if asked == 2 else CPUS
+    serial = one_process(run=0.99, wanting=1, cpus=cpus)
+    job = replace(JOB, need=NodeNeed(cpus=asked), shape=shape)
+    assert codes(window([serial]), job=job) == [found]
