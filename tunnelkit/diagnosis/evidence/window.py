@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tunnelkit.diagnosis.evidence.json_fields import Fields, number
 
@@ -58,7 +58,8 @@ class ProcessView:
     wanting: threads that want a CPU for half of the time. cpus: those that it may use. mounts:
     where it has files. pids: its number in each namespace. debugger: `debugpy`, if it is loaded
     in a process that does not run. lacks_client: it was to wait for an editor, and none has
-    connected. stdin: `terminal`, `pipe`, or "" for anything else."""
+    connected. stdin: `terminal`, `pipe`, or "" for anything else. launches: it has started ranks and
+    is none of them."""
 
     pid: int
     parent: int = 0
@@ -84,6 +85,7 @@ class ProcessView:
     io: IoView | None = None
     is_new: bool = False
     mounts: tuple[str, ...] = ()
+    launches: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,7 @@ def _window(found: Fields, node: str) -> NodeWindow | None:
         rounds=found.whole("rounds"),
         process_count=found.whole("process_count"),
         thread_count=found.whole("thread_count"),
-        processes=tuple(_process(one) for one in found.rows("processes", _MOST_ROWS)),
+        processes=_processes([_process(row) for row in found.rows("processes", _MOST_ROWS)]),
         threads=tuple(_thread(one) for one in found.rows("threads", _MOST_ROWS)),
         cpu_busy={int(cpu): share for cpu, share in busy.items() if _is_index(cpu)},
         stolen=found.number("stolen"),
@@ -231,6 +233,26 @@ def _window(found: Fields, node: str) -> NodeWindow | None:
         gpu_source=gpu.text("source"),
         gpu_error=gpu.text("error"),
         host_pids=found.flag("host_pids"),
+    )
+
+
+def _processes(found: list[ProcessView]) -> tuple[ProcessView, ...]:
+    """Return them, without ranks for those that launch the ranks below them: torchrun below srun
+    has SLURM_PROCID alone, its workers have RANK."""
+    by_pid = {one.pid: one for one in found}
+    launchers: set[int] = set()
+    for worker in found:
+        if worker.rank is None or worker.env.get("RANK") != str(worker.rank):
+            continue
+        seen, above = {worker.pid}, by_pid.get(worker.parent)
+        while above is not None and above.pid not in seen and "RANK" not in above.env:
+            # A program that sets RANK for itself, from SLURM_PROCID, hands on its own.
+            if above.rank not in (None, worker.rank):
+                launchers.add(above.pid)
+            seen.add(above.pid)
+            above = by_pid.get(above.parent)
+    return tuple(
+        replace(one, rank=None, launches=True) if one.pid in launchers else one for one in found
     )
 
 

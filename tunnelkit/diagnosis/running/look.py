@@ -21,7 +21,8 @@ _HELPERS = frozenset(
         *("bash", "sh", "dash", "zsh", "csh", "tcsh", "ksh", "fish", "slurm_script"),
         *("sleep", "tail", "tee", "cat", "timeout", "time", "nohup", "env", "xargs", "watch"),
         *("srun", "mpirun", "mpiexec", "orterun", "prterun", "prted", "orted", "hydra_pmi_proxy"),
-        *("mpiexec.hydra", "torchrun", "slurmstepd", "pbs_attach", "ssh", "sshd", "tmux", "screen"),
+        *("mpiexec.hydra", "torchrun", "accelerate", "deepspeed", "slurmstepd", "pbs_attach"),
+        *("ssh", "sshd", "tmux", "screen"),
     }
 )
 #: debugpy's adapter, which a program under debugpy may have started.
@@ -79,7 +80,7 @@ class Look:
         return [
             (window, one)
             for window, one in self.processes()
-            if one.name not in _HELPERS and _ADAPTER not in one.argv
+            if one.name not in _HELPERS and not one.launches and _ADAPTER not in one.argv
         ]
 
     def leaves(self) -> list[tuple[NodeWindow, ProcessView]]:

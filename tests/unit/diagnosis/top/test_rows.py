@@ -75,6 +75,49 @@ def test_without_ranks_a_row_is_a_program() -> None:
     assert silent_node("node2", "no answer yet")["problem"] == "no answer yet"
 
 
+def sampled(node: str, *rows: dict[str, Any]) -> NodeWindow:
+    value = {"version": 1, "seconds": 2, "processes": [{"name": "python3", **row} for row in rows]}
+    window = parse_window(json.dumps(value, separators=(",", ":")).encode(), node)
+    assert window is not None
+    return window
+
+
+def worker(pid: int, parent: int, number: int, **env: str) -> dict[str, Any]:
+    return {"pid": pid, "parent": parent, "rank": number, "env": {"RANK": str(number), **env}}
+
+
+def test_a_launcher_is_no_rank() -> None:
+    """`srun python -m torch.distributed.run`: on the second node it has SLURM_PROCID=1 alone."""
+    windows = tuple(
+        sampled(
+            f"node{at + 1}",
+            {"pid": 1, "parent": 9, "rank": at, "env": {"SLURM_PROCID": str(at)}},
+            worker(2, 1, 2 * at, SLURM_PROCID=str(at)),
+            worker(3, 1, 2 * at + 1, SLURM_PROCID=str(at)),
+        )
+        for at in (0, 1)
+    )
+    shown = Look(JOB, windows)
+    assert [(one["rank"], one["node"], one["pid"]) for one in process_rows(shown)] == [
+        (0, "node1", 2), (1, "node1", 3), (2, "node2", 2), (3, "node2", 3),
+    ]  # fmt: skip
+    assert 1 not in {one.pid for _, one in shown.programs()}
+
+
+def test_a_rank_that_sets_its_variables_itself_is_no_launcher() -> None:
+    """Programs that it starts later inherit the RANK that its own environment had not."""
+    windows = tuple(
+        sampled(
+            f"node{at}",
+            {"pid": 1, "parent": 9, "rank": at, "env": {"SLURM_PROCID": str(at)}},
+            worker(2, 1, at, SLURM_PROCID=str(at)),
+        )
+        for at in (0, 1)
+    )
+    programs = Look(JOB, windows).programs()
+    assert [(one.pid, one.rank) for _, one in programs] == [(1, 0), (2, 0), (1, 1), (2, 1)]
+
+
 def test_states_in_words() -> None:
     assert state_words(None) == ""
     thread = ThreadView(1, 1, states={"S": 5, "R": 1}, waits={"pipe": 4})
