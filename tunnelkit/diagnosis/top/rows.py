@@ -136,18 +136,31 @@ def thread_rows(look: Look) -> list[ThreadRow]:
 
 def node_row(look: Look, window: NodeWindow) -> NodeRow:
     """Return the row of one node."""
-    limits = [one.limit_bytes for one in window.memory if one.limit_bytes]
+    used_bytes, limit_bytes = _memory(window)
     return {
         "node": window.node,
         "run": round(sum(one.run + one.children for one in window.processes), 3),
         "busiest": max((one.run for one in window.processes), default=0.0),
         "wait": round(sum(one.wait for one in window.processes), 3),
         "cpus": look.cpus_of(window),
-        "rss_bytes": sum(one.rss_bytes for one in window.processes),
-        "limit_bytes": min(limits, default=None),
+        "rss_bytes": used_bytes,
+        "limit_bytes": limit_bytes,
         "processes": window.process_count,
         "problem": f"GPUs: {window.gpu_error}" if window.gpu_error else "",
     }
+
+
+def _memory(window: NodeWindow) -> tuple[int, int | None]:
+    """Return what is used of the smallest limit, and that limit."""
+    total = sum(one.rss_bytes for one in window.processes)
+    levels = [one for one in window.memory if one.limit_bytes]
+    if not levels:
+        return total, None
+    # Of the job and its steps, which have the same limit, the job has all.
+    least = min(levels, key=lambda one: (one.limit_bytes, -one.used_bytes))
+    # The kernel's figure counts what was read from files, too, and the sum counts pages that
+    # processes share for each of them: both are at least what is used.
+    return min(total, least.used_bytes or total), least.limit_bytes
 
 
 def silent_node(node: str, why: str) -> NodeRow:

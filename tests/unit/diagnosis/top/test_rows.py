@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.diagnosis.test_window import JOB, KEYS, VALUE
 from tunnelkit.diagnosis.evidence.window import (
     GpuView,
+    MemoryView,
     NodeWindow,
     ProcessView,
     ThreadView,
@@ -116,6 +119,24 @@ def test_a_rank_that_sets_its_variables_itself_is_no_launcher() -> None:
     )
     programs = Look(JOB, windows).programs()
     assert [(one.pid, one.rank) for _, one in programs] == [(1, 0), (2, 0), (1, 1), (2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("used", "shown"),
+    [
+        ((5 << 30, 2 << 30), 5 << 30),  # the job's, and one step's; four processes share pages
+        ((30 << 30,), 16 << 30),  # most of it are files that were read
+        ((0,), 16 << 30),  # not known
+    ],
+)
+def test_pages_that_processes_share_count_once_for_a_node(
+    used: tuple[int, ...], shown: int
+) -> None:
+    limit = 32 << 30
+    levels = tuple(MemoryView("/job", limit, one, 0.0) for one in used)
+    made = look(*(replace(rank(at), rss_bytes=4 << 30) for at in range(4)))
+    row = node_row(made, replace(made.windows[0], memory=levels))
+    assert (row["rss_bytes"], row["limit_bytes"]) == (shown, limit)
 
 
 def test_states_in_words() -> None:
