@@ -1,6 +1,7 @@
 """The job as Slurm has it: its end, its comment. Each question has a limit."""
 
 import os
+import re
 import signal
 import subprocess
 from typing import Dict, List, NamedTuple, Optional
@@ -9,6 +10,8 @@ from typing import Dict, List, NamedTuple, Optional
 _LIMIT_S = 10.0
 #: squeue's filters, which would hide the job.
 _FILTERS = (b"PARTITION", b"ACCOUNT", b"QOS", b"LICENSES", b"NAMES", b"USERS")
+#: squeue has a record for each component of a heterogeneous job; a comment may have lines, too.
+_NEXT_COMPONENT = re.compile(r"\n(?=(?:[0-9]+|N/A|NONE|Unknown) )")
 
 
 class JobRecord(NamedTuple):
@@ -53,7 +56,8 @@ class SlurmJob:
     def record(self) -> Optional[JobRecord]:
         """Ask Slurm; None if it does not answer."""
         out = self._run(["squeue", "-h", "-j", self._named, "-o", "%e %k"])
-        end, _, comment = (out or "").strip("\n").partition(" ")
+        first = _NEXT_COMPONENT.split((out or "").strip("\n"))[0]
+        end, _, comment = first.partition(" ")
         if not end:
             return None
         limit_s = float(end) if end.isdigit() else None

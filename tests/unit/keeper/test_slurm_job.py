@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunnelkit.keeper.slurm_job import SlurmJob
+from tunnelkit.keeper.slurm_job import JobRecord, SlurmJob
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,15 @@ def test_an_element_of_an_array_is_named_as_one(
     assert job.record() is not None and job.set_comment("tk: kept")
     assert asked[0][asked[0].index("-j") + 1] == named
     assert f"jobid={named}" in asked[1]
+
+
+def test_a_heterogeneous_jobs_comment_is_that_of_its_first_component(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = SlurmJob({b"SLURM_JOB_ID": b"100"}, "")
+    monkeypatch.setattr(job, "_run", lambda argv: "1700000000 my note\n1700000000 other\n")
+    assert job.record() == JobRecord(1700000000.0, "my note")
+    monkeypatch.setattr(job, "_run", lambda argv: "N/A two\nlines\nN/A two\nlines\n")
+    assert job.record() == JobRecord(None, "two\nlines")
+    monkeypatch.setattr(job, "_run", lambda argv: "1700000000 (null)\n1700000000 (null)\n")
+    assert job.record() == JobRecord(1700000000.0, "")
