@@ -58,8 +58,8 @@ class ProcessView:
     wanting: threads that want a CPU for half of the time. cpus: those that it may use. mounts:
     where it has files. pids: its number in each namespace. debugger: `debugpy`, if it is loaded
     in a process that does not run. lacks_client: it was to wait for an editor, and none has
-    connected. stdin: `terminal`, `pipe`, or "" for anything else. launches: it has started ranks and
-    is none of them."""
+    connected. stdin: `terminal`, `pipe`, or "" for anything else. launches: it has started ranks
+    and is none of them."""
 
     pid: int
     parent: int = 0

@@ -125,7 +125,7 @@ async def test_a_command_is_asked_for_as_by_tk_up(far: Far) -> None:
 
 async def test_an_image_s_files_are_not_looked_for(far: Far) -> None:
     slurm = Slurm(bin_dirs=far.program("sbatch", "#!/bin/sh\n"))
-    body = b"#!/gone/bash\n%sgone/run.sh\npython3 gone.py\n"
+    body = b"#!/gone/bash\n%sgone/run\npython3 gone.py\n"
     image = ToCheck("a.sh", body % b"#SBATCH --container-image=a#b:1\n", [], far.home)
     assert texts(await far.check(slurm, image)) == []
     assert len(texts(await far.check(slurm, ToCheck("a.sh", body % b"", [], far.home)))) == 2
