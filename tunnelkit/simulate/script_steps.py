@@ -39,9 +39,11 @@ _INSTALLERS = re.compile(r"pip[0-9.]*|uv|conda|mamba|micromamba|poetry|pixi")
 _INSTALLS = frozenset({"install", "sync", "update"})
 #: A line that may make a Python file: it writes one, or copies, fetches or unpacks some.
 _MAKES_FILES = re.compile(
-    r"(?:>|\btee\s)\s*\S*\.py\b|(?:^|[\s;&|(/])(?:cp|mv|ln|git|hg|tar|unzip|wget|curl|rsync|scp|"
-    r"rclone|aws|gsutil|sbcast|make|jupyter|[^\s;&|]+\.sh)(?:\s|$)"
+    r"(?:>|\btee\s)\s*\S*\.py\b|(?:^|[\s;&|(/])(?:cp|mv|ln|hg|tar|unzip|wget|curl|rsync|scp|"
+    r"git\s+(?:-\S+\s+)*(?:clone|checkout|pull|worktree|archive|submodule|restore|switch|reset|apply"
+    r"|stash)|rclone|aws|gsutil|sbcast|make|jupyter|[^\s;&|]+\.sh)(?:\s|$)"
 )
+_SOURCES = re.compile(r"\s*(?:source|\.)\s+(?P<file>\S+)\s*(?:#.*)?")
 #: Set in a job, so that what follows `:-` does not count.
 _SUBMIT_DIR = re.compile(
     r"\$(?:(?:SLURM_SUBMIT_DIR|PBS_O_WORKDIR)\b|"
@@ -125,8 +127,17 @@ def script_needs(script: bytes) -> ScriptNeeds:
 
 def _makes_files(text: str) -> int:
     lines = enumerate(text.split("\n"), 1)
-    made = (at for at, line in lines if line[:1] != "#" and _MAKES_FILES.search(line[:1000]))
+    made = (
+        at
+        for at, line in lines
+        if line[:1] != "#" and not _initialises(line) and _MAKES_FILES.search(line[:1000])
+    )
     return next(made, 0)
+
+
+def _initialises(line: str) -> bool:
+    found = _SOURCES.fullmatch(line)
+    return found is not None and _INITIALISERS.fullmatch(found["file"].strip("\"'")) is not None
 
 
 class _Reader:

@@ -247,3 +247,18 @@ def test_a_string_over_many_lines_is_not_taken_apart() -> None:
     rows = "\n".join(["x" * 76] * 1000)
     assert [one.kind for one in needs(f"P='{rows}'\npython a.py").steps] == ["python"]
     assert needs(f"python {'x' * 70_000}.py").steps == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "makes"),
+    [
+        ("source /etc/profile.d/modules.sh", 0),
+        ('. "$HOME/miniforge3/etc/profile.d/conda.sh"  # conda', 0),
+        ("git rev-parse HEAD", 0),
+        ("git clone https://h/x", 2),
+        ("./prepare.sh", 2),
+        ("cat > run.py <<X", 2),
+    ],
+)
+def test_lines_that_may_make_a_file(line: str, makes: int) -> None:
+    assert script_needs(f"#!/bin/bash\n{line}\npython run.py\n".encode()).makes == makes

@@ -37,6 +37,9 @@ _RESERVED = re.compile(r"(?P<size>[\d.]+) GiB is reserved by PyTorch but unalloc
 _MANY_GIB = 2.0
 #: The program wrote more than this after it: it went on.
 _MOST_AFTER = 20
+#: Scripts begin with nvidia-smi, also on nodes without a GPU. What the CUDA runtime says of a fault
+#: counts wherever it stands: a crash of torch's writes a hundred lines after it.
+_BY_NVIDIA_SMI = "gpu-driver"
 _SMALLER = NextStep(
     "a smaller batch, or gradient checkpointing; --mem does not help: it is the node's memory"
 )
@@ -133,7 +136,7 @@ def _fault(case: Case) -> tuple[str, list[Evidence], bool]:
             what = f"Xid {one.xid}" if one.xid else f"NVML answers {one.nvml}"
             return code, [Evidence(f"GPU {one.gpu}: {what}", "NVML", time_s=one.time_s)], True
     hit = last_hit(case, *_SENTENCES)
-    if hit is None or not _is_last(case, hit):
+    if hit is None or (hit.mark.code == _BY_NVIDIA_SMI and not _is_last(case, hit)):
         return "", [], False
     return hit.mark.code, [Evidence(hit.text[:200], "log")], False
 

@@ -105,8 +105,8 @@ class Limit:
 @dataclass(frozen=True, slots=True)
 class Window:
     """A reservation. maintenance: nothing else runs on its nodes meanwhile. partial: it takes only
-    some cores of its nodes. magnetic: jobs that may use it enter it unasked. users: those that may,
-    empty if that is not known."""
+    some cores of its nodes. magnetic: jobs that may use it enter it unasked. users, accounts: those
+    that may, empty if that is not known."""
 
     name: str
     start_s: float
@@ -116,6 +116,7 @@ class Window:
     partial: bool = False
     magnetic: bool = False
     users: frozenset[str] = frozenset()
+    accounts: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

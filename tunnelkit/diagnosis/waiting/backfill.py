@@ -106,7 +106,11 @@ def own_windows(job: JobView, cluster: ClusterView) -> tuple[Window, ...]:
     return tuple(
         one
         for one in cluster.windows
-        if one.name not in names
-        and not one.partial
-        and not (one.magnetic and (not one.users or job.user in one.users))
+        if one.name not in names and not one.partial and not (one.magnetic and _may_use(job, one))
     )
+
+
+def _may_use(job: JobView, window: Window) -> bool:
+    if window.accounts:
+        return job.account in window.accounts
+    return not window.users or job.user in window.users

@@ -57,3 +57,14 @@ def test_a_harmless_line_long_before_the_end_is_no_reason(
     found: JobView, text: str, steps: tuple[StepView, ...], code: str
 ) -> None:
     assert verdict(found, text, steps=steps).code == code
+
+
+def test_a_fault_of_the_gpu_stands_far_above_the_end_of_its_crash() -> None:
+    """torch writes its watchdog's stack, what() and the stack again, torchrun its table."""
+    said = "Process group watchdog thread terminated with exception: CUDA error: "
+    fault = f"{said}uncorrectable ECC error encountered\n"
+    frames = "".join(f"frame #{at}: c10::f() + 0x1 (0x7f in libc10.so)\n" for at in range(40))
+    text = f"[rank3]:[E516 ProcessGroupNCCL.cpp:1895] {fault}{frames}"
+    text += f"terminate called after throwing an instance of 'c10::DistBackendError'\n{frames}"
+    assert verdict(job("FAILED", 134), text).code == "gpu-memory-error"
+    assert verdict(job("FAILED", 1), ECC + text).code == "gpu-memory-error"

@@ -61,7 +61,9 @@ def test_an_array_s_element_is_named_by_its_own_number() -> None:
     assert verdict(element, killed("101.batch")).code == "oom-limit"
     assert own_part("a\n" + ended(93) + "b", element) == "b"
     # As the accounting has it, its own number is not known.
-    for found in (replace(element, raw_id=""), replace(element, job_id="90+1"), None):
+    component = replace(element, job_id="90", raw_id="90", component=True)
+    unknown = (replace(element, raw_id=""), replace(element, job_id="90+1"), component, None)
+    for found in unknown:
         assert own_part("a\n" + ended(93) + "b", found) == "a\n" + ended(93) + "b"
 
 

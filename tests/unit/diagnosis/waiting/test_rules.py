@@ -250,8 +250,14 @@ def test_reservations_that_do_not_keep_it_out() -> None:
     ):
         assert _verdict(job(), replace(around, windows=(kind,))).code == "busy"
     # It draws no job of somebody else.
-    theirs = replace(window, magnetic=True, users=frozenset({"lee"}))
-    assert _verdict(job(), replace(around, windows=(theirs,))).code == "maintenance"
+    for theirs in (
+        replace(window, magnetic=True, users=frozenset({"lee"})),
+        replace(window, magnetic=True, accounts=frozenset({"course"})),
+    ):
+        assert _verdict(job(), replace(around, windows=(theirs,))).code == "maintenance"
+    ours = replace(window, magnetic=True, accounts=frozenset({"phys", "course"}))
+    found = _verdict(replace(job(), account="phys"), replace(around, windows=(ours,)))
+    assert found.code == "busy"
     # A node that another reservation has as well stays closed.
     both = replace(around, windows=(replace(window, partial=True), replace(window, name="x")))
     assert _verdict(job(), both).code == "maintenance"

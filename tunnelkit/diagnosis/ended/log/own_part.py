@@ -31,7 +31,12 @@ def own_part(text: str, job: JobView | None) -> str:
 def _numbers(job: JobView | None) -> frozenset[str]:
     """Return the numbers by which the daemon may name the job; none if they are not known."""
     # The parts of a heterogeneous job have numbers of their own.
-    if job is None or "+" in job.job_id or not (job.raw_id or job.job_id.isdecimal()):
+    if (
+        job is None
+        or job.component
+        or "+" in job.job_id
+        or not (job.raw_id or job.job_id.isdecimal())
+    ):
         return frozenset()
     return frozenset({job.job_id, job.raw_id} - {""})
 

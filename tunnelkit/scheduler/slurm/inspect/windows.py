@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tunnelkit.diagnosis.evidence.cluster import PriorityPart, Window
 from tunnelkit.scheduler.slurm.inspect.job import nodes_of
@@ -31,19 +31,22 @@ def parse_windows(text: str) -> tuple[Window, ...]:
                     maintenance="MAINT" in flags,
                     partial="CoreIDs" in values and "MAINT" not in flags,
                     magnetic="MAGNETIC" in flags,
-                    users=_users(values),
+                    users=_names(values, "Users", ("Accounts", "Groups")),
+                    accounts=_names(values, "Accounts", ("Users", "Groups")),
                 )
             )
     return tuple(found)
 
 
-def _users(values: Mapping[str, str]) -> frozenset[str]:
-    """Return who may use a reservation; none if accounts, groups or exceptions decide."""
-    users = values.get("Users", "")
-    others = [values.get(key, "(null)") for key in ("Accounts", "Groups")]
-    if users in ("", "(null)") or "-" in users or any(one != "(null)" for one in others):
+def _names(values: Mapping[str, str], key: str, others: Sequence[str]) -> frozenset[str]:
+    """Return who may use a reservation, or which accounts; none if something else decides."""
+    names = values.get(key, "")
+    also = [values.get(other, "(null)") for other in others]
+    # "-" is an exception; a user's or an account's own name may have one inside.
+    is_exception = any(name.startswith("-") for name in names.split(","))
+    if names in ("", "(null)") or is_exception or any(one != "(null)" for one in also):
         return frozenset()
-    return frozenset(users.split(","))
+    return frozenset(names.split(","))
 
 
 def parse_priority(text: str) -> tuple[PriorityPart, ...]:
