@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tunnelkit.session.runtime.paths import SessionPaths
     from tunnelkit.session.runtime.status import SessionStatus
 
+#: A killed process has let go of its lock by then.
+_KILLED_S = 2.0
 _UP_HELP = """Get the node: connect, allocate, mirror, forward. Returns when all of it is ready.
 
     tk up                          whichever node the scheduler gives
@@ -223,8 +225,7 @@ async def _up(launch: LaunchSpec) -> SessionStatus:
 
     paths = session_paths(launch.settings.project_dir)
     over = reconnects = False
-    if is_alive(paths):
-        status = await _current(paths)
+    if is_alive(paths) and (status := await _current_unless_killed(paths)) is not None:
         reconnects = status["state"] == "reconnecting"
         if mismatch := other_version(status):
             note(f"  {mismatch}")
@@ -257,6 +258,21 @@ async def _up(launch: LaunchSpec) -> SessionStatus:
             error.hint = None
             note(f"  {error.one_line()}; getting a new one")
     return await _up(launch)
+
+
+async def _current_unless_killed(paths: SessionPaths) -> SessionStatus | None:
+    """Return the session's status; None if its process was ending already when it was asked."""
+    from tunnelkit.errors import NoSessionError, TimeoutExpired
+    from tunnelkit.session.runtime.paths import wait_unlocked
+
+    try:
+        return await _current(paths)
+    except NoSessionError as error:
+        try:
+            await wait_unlocked(paths, timeout_s=_KILLED_S)
+        except TimeoutExpired:
+            raise error from None
+        return None
 
 
 def _check_same_job(launch: LaunchSpec, status: SessionStatus) -> None:
