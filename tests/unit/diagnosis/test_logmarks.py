@@ -139,7 +139,7 @@ def test_a_healthy_log_is_no_finding() -> None:
     assert verdict(job("FAILED", 7), text).code == "exit-unknown"
     assert verdict(job("FAILED", 0, 9), text).code == "killed-unknown"
     for state in ("CANCELLED", "PREEMPTED", "NODE_FAIL", "TIMEOUT"):
-        assert verdict(job(state, 0, 15), text).certainty is Certainty.PROVEN
+        assert verdict(job(state, 0, 15, ran_s=3600), text).certainty is Certainty.PROVEN
 
 
 @pytest.mark.parametrize("line", BENIGN)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from tunnelkit.diagnosis.ended.log.marks import Hit, find_marks
-from tunnelkit.diagnosis.ended.log.own_part import own_part
+from tunnelkit.diagnosis.ended.log.own_part import own_part, since_restart
 from tunnelkit.diagnosis.ended.log.stepd import BY_SIGNAL, OF_STEPD, STEPD
 from tunnelkit.diagnosis.ended.log.traceback import Traceback, first_failure
 from tunnelkit.diagnosis.ended.words import KILL, SEGV, TERM, clock, signal_name, span
@@ -208,7 +208,8 @@ def script_name(case: Case) -> str:
 
 def make_case(job: JobView | None, end: EndView, now_s: float, box: BoxView | None) -> Case:
     """Read the evidence once."""
-    text = own_part("\n".join(log.text for log in end.logs if log.text), job)
+    parts = [since_restart(log.text, job) for log in end.logs if log.text]
+    text = own_part("\n".join(part for part in parts if part), job)
     lines = tuple(re.split(r"\r\n|[\n\r]", text)[-_MOST_LINES:])
     text = "\n".join(lines)
     words = job.native_state.upper().split() if job is not None else []

@@ -37,6 +37,8 @@ _STATES = {
 #: `DUE TO ...` -> state. A time limit has a rule of its own.
 _WHYS = {"PREEMPTION": "PREEMPTED", "NODE FAILURE": "NODE_FAIL"}
 _PBS_NODE_LOST = -20
+#: Slurm's reason for a job whose dependency failed (kill_invalid_depend).
+_DROPPED = "DependencyNeverSatisfied"
 _PBS_BY = re.compile(r"and terminated by (\S+)")
 
 
@@ -45,23 +47,29 @@ def ended_by_scheduler(case: Case) -> Verdict | None:
     state, because = case.state, [case.record()]
     hit = case.hit("ended-by-slurm")
     # Back in the queue it may have been cancelled since: a clear state wins.
-    if state in ("FAILED", "") and case.failed and hit is not None and hit.group("what") == "JOB":
-        state = _WHYS.get(hit.group("why"), state)
-        because.append(Evidence(hit.text[:200], "log"))
+    # Of a job that ran again the line is an earlier run's.
+    again = state == "FAILED" and case.job is not None and case.job.restarts > 0
+    certainty = Certainty.PROVEN
+    if state in ("FAILED", "") and case.failed and hit is not None and not again:
+        by_line = _WHYS.get(hit.group("why")) if hit.group("what") == "JOB" else None
+        if by_line is not None:
+            because.append(Evidence(hit.text[:200], "log"))
+            certainty = Certainty.LIKELY if case.exit.code else certainty
+        state = by_line or state
     if case.job is not None and case.job.exit_code == _PBS_NODE_LOST:
-        state = "NODE_FAIL"
+        state, certainty = "NODE_FAIL", Certainty.PROVEN
     if state not in _STATES:
         return None
     code, sentence, steps = _STATES[state]
     nodes = case.job.nodes if case.job is not None else ()
-    again = [one for one in case.end.earlier if one.state.split()[:1] == [state]]
-    if code == "node-failed" and again and nodes:
+    before = [one for one in case.end.earlier if one.state.split()[:1] == [state]]
+    if code == "node-failed" and before and nodes:
         steps = (NextStep("without the nodes of this run: --exclude " + ",".join(nodes)), *steps)
     because += [
         Evidence(f"an earlier run ended so, too: {one.state}", "sacct", time_s=one.end_s)
-        for one in again[-3:]
+        for one in before[-3:]
     ]
-    return Verdict(code, sentence, Certainty.PROVEN, tuple(because), next_steps=steps)
+    return Verdict(code, sentence, certainty, tuple(because), next_steps=steps)
 
 
 def cancelled(case: Case) -> Verdict | None:
@@ -75,6 +83,14 @@ def cancelled(case: Case) -> Verdict | None:
     who = f" by {by_pbs[1]}" if by_pbs else _who(case)
     never = case.job is not None and case.job.start_s is None
     because = [case.record()]
+    if comment == _DROPPED and not who and not case.ran_s:
+        return Verdict(
+            "cancelled",
+            "was dropped by Slurm before it ran: its dependency failed and can't be met any more",
+            Certainty.PROVEN,
+            tuple(because),
+            next_steps=(NextStep("submit it again once the job that it waits for has ended well"),),
+        )
     if hit is not None:
         because.append(Evidence(hit.text[:200], "log"))
     if case.failure is not None:

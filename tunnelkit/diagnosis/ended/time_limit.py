@@ -20,6 +20,10 @@ _PROGRESS = re.compile(
 )
 #: Shares of a run: what counts as its end, and as a long silence.
 _QUARTER, _LAST = 0.25, 0.1
+#: From this share of its limit on a job may have reached it.
+_NEARLY = 0.98
+#: Slurm counts limits in minutes; a recorded TIMEOUT with a limit of 1 came after 25 s.
+_ROUNDED_S = 60.0
 #: A core-second in this many seconds of the last quarter is work.
 _IDLE_SHARE = 0.01
 #: A log that was written so shortly before the end outweighs a CPU that stood idle.
@@ -30,6 +34,8 @@ _SHORT_S = 60.0
 
 def time_limit(case: Case) -> Verdict | None:
     """Rules 5 and 6: the time limit, with what it did until then."""
+    if case.state == "TIMEOUT" and _at_limit(case) is False:
+        return _before_limit(case)
     because = _reached(case)
     if not because:
         return None
@@ -66,10 +72,46 @@ def _reached(case: Case) -> list[Evidence]:
     slurm = case.hit("ended-by-slurm")
     if slurm is not None and slurm.group("what") == "JOB" and slurm.group("why") == "TIME LIMIT":
         hit = slurm
-    if hit is not None and case.failed and case.state not in ("CANCELLED", "COMPLETED"):
+    # An appended log may hold an earlier run's line, and PBS has a rule of its own.
+    counts = case.state in ("TIMEOUT", "") or (case.state == "FAILED" and _at_limit(case))
+    if hit is not None and case.failed and counts:
         found = found or [case.record()]
         found.append(Evidence(hit.text[:200], "log"))
     return found
+
+
+def _at_limit(case: Case) -> bool | None:
+    """Return whether it ran for as long as it was allowed to; None if that is not on record."""
+    limit = case.job.time_limit_s if case.job is not None else None
+    if case.ran_s is None or not limit:
+        return None
+    return case.ran_s >= min(limit * _NEARLY, limit - _ROUNDED_S)
+
+
+def _before_limit(case: Case) -> Verdict:
+    """Return the verdict where Slurm says TIMEOUT, and the job's own limit was not reached."""
+    limit = (case.job.time_limit_s if case.job is not None else None) or 0
+    after = f"after {clock(case.ran_s or 0)} of {clock(limit)}"
+    because = [case.record()]
+    if case.failure is not None:
+        because.append(Evidence(one_line(case.failure), "log", "also"))
+    if case.job is not None and case.job.reason == "InactiveLimit":
+        return Verdict(
+            "exit-unknown",
+            f"was ended by Slurm {after}: its srun or salloc was silent (InactiveLimit)",
+            Certainty.PROVEN,
+            tuple(because),
+            next_steps=(NextStep("keep its srun or salloc running; sbatch needs neither"),),
+        )
+    return Verdict(
+        "exit-unknown",
+        f"was ended by Slurm {after}, before its own time limit: its reservation may have "
+        "ended, or a budget may be used up",
+        Certainty.LIKELY,
+        tuple(because),
+        excluded=(f"the time limit of {clock(limit)}",),
+        next_steps=(NextStep("ask the administrator which limit it was"),),
+    )
 
 
 class _Activity:

@@ -50,7 +50,8 @@ def test_what_another_job_wrote_before_its_end_is_not_read() -> None:
 
 
 def test_the_job_s_own_lines_count() -> None:
-    assert verdict(replace(FOUND, exit_code=0, signal=9), ended(101)).code == "timeout"
+    late = replace(FOUND, exit_code=0, signal=9, end_s=START_S + 3600)
+    assert verdict(late, ended(101)).code == "timeout"
     assert verdict(FOUND, killed("101.batch")).code == "oom-limit"
     text = BEFORE + ended(100) + "own\n" + ended(101) + "ends\n" + "of 102\n" + ended(102) + "x"
     assert own_part(text, FOUND) == "own\n" + ended(101) + "ends\nof 102"

@@ -17,6 +17,26 @@ _AGAIN = re.compile(
     STEPD + r"\*\*\* JOB \S+ ON \S+ CANCELLED AT \S+ "
     r"DUE TO (?:PREEMPTION|NODE FAILURE|JOB REQUEUE)"
 )
+#: How a run ended that was not the last one.
+_ENDED = re.compile(
+    STEPD + r"\*\*\* JOB (?P<job>\S+) ON \S+ CANCELLED AT \S+ "
+    r"DUE TO (?:PREEMPTION|NODE FAILURE|JOB REQUEUE|TIME LIMIT)"
+)
+
+
+def since_restart(text: str, job: JobView | None) -> str:
+    """Return what a job's last run wrote into one log, where another run's end is in it.
+
+    A run that ended by itself, with FAILED or COMPLETED, has no such line of its own."""
+    words = job.native_state.upper().split() if job is not None else []
+    if job is None or not job.restarts or words[:1] not in (["FAILED"], ["COMPLETED"]):
+        return text
+    own = _numbers(job)
+    ends = [one for one in _ENDED.finditer(text) if not own or one["job"] in own]
+    if not ends:
+        return text
+    end = text.find("\n", ends[-1].end())
+    return text[end + 1 :] if end >= 0 else ""
 
 
 def own_part(text: str, job: JobView | None) -> str:
