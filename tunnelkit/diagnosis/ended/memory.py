@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from tunnelkit.diagnosis.ended.case import OOM_CODE, Case, script_name
+from tunnelkit.diagnosis.ended.log.marks import Hit
 from tunnelkit.diagnosis.ended.words import KILL, memory_option
 from tunnelkit.diagnosis.evidence.box import BoxView, MemoryLevel, ProcessEnd
+from tunnelkit.diagnosis.evidence.end import StepView
 from tunnelkit.diagnosis.sizes import size
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
 _PBS_MEMORY = (-27, -26)
+#: States that say what ended the job: a kill for memory in it was not that.
+_OTHERWISE = frozenset(
+    {"TIMEOUT", "CANCELLED", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "REVOKED"}
+)
+#: A step so long before the job's end, and a line so far above an exception, proves nothing.
+_LATE_S = 60.0
+_MOST_AFTER = 20
 _LEAK = NextStep("find what holds the memory, or use fewer DataLoader workers")
 
 
@@ -92,21 +101,68 @@ def _by_slurm(case: Case) -> str:
 
 def _records(case: Case) -> list[tuple[Evidence, bool]]:
     found: list[tuple[Evidence, bool]] = []
-    job = case.job
-    if job is not None and (case.state == "OUT_OF_MEMORY" or job.signal == OOM_CODE):
+    job, otherwise = case.job, case.state in _OTHERWISE
+    by_code = job is not None and job.signal == OOM_CODE and not otherwise
+    if job is not None and (case.state == "OUT_OF_MEMORY" or by_code):
         found.append((case.record(), True))
     if job is not None and job.exit_code in _PBS_MEMORY and not case.state.isupper():
         found.append((case.record(), True))
     for step in (*((case.end.job,) if case.end.job else ()), *case.end.steps):
-        if step.state.startswith("OUT_OF_MEMORY") or step.signal == OOM_CODE:
+        if not _out_of_memory(step) or otherwise or _followed(case, step):
+            continue
+        # The script went on; what it failed of later may be something else.
+        late = step.step not in ("", "batch") and _seconds_before(case, step) > _LATE_S
+        if not (late and case.state == "FAILED" and _raised_last(case)):
             name = f"step {step.step} ({step.name})" if step.step else "the job"
-            found.append((Evidence(f"{name}: {step.state}", "sacct", time_s=step.end_s), True))
+            seen = Evidence(f"{name}: {step.state}", "sacct", time_s=step.end_s)
+            found.append((seen, not late))
     if job is not None and job.exit_code in _PBS_MEMORY and not found:
         found.append((case.record(), True))
-    hit = case.hit("oom-limit")
+    of_memory = (one for one in case.hits if one.mark.code == "oom-limit")
+    hit = next((one for one in of_memory if _of_end(case, one)), None)
     if hit is not None and case.failed:
         found.append((Evidence(hit.text[:200], "log"), False))
     return found
+
+
+def _out_of_memory(step: StepView) -> bool:
+    return step.state.startswith("OUT_OF_MEMORY") or step.signal == OOM_CODE
+
+
+def _followed(case: Case, step: StepView) -> bool:
+    """Return True if the script did not end by this step: it began another one after it."""
+    if not step.step.isdecimal():
+        return False
+    for one in case.end.steps:
+        if one.step.isdecimal() and one.step != step.step:
+            timed = one.start_s is not None and step.end_s is not None
+            after = (one.start_s or 0) >= (step.end_s or 0) if timed else True
+            if after and int(one.step) > int(step.step):
+                return True
+    return False
+
+
+def _seconds_before(case: Case, step: StepView) -> float:
+    end_s = case.job.end_s if case.job is not None else None
+    return 0.0 if end_s is None or step.end_s is None else end_s - step.end_s
+
+
+def _raised_last(case: Case) -> bool:
+    failure = case.failure
+    return failure is not None and not case.lines_after(failure.last_line - 1)
+
+
+def _of_end(case: Case, hit: Hit) -> bool:
+    """Return True if a line on a kill for memory may be about the end of the job."""
+    # Where Slurm itself measured and killed, the job may count as cancelled.
+    if case.state in _OTHERWISE:
+        return case.state == "CANCELLED" and hit.group("used").isdecimal()
+    over = [one.step for one in case.end.steps if _out_of_memory(one) and _followed(case, one)]
+    step = hit.group("step").partition(".")[2].rstrip(".")
+    if over and (step in over or not step):
+        return False
+    later = case.failure is not None and case.failure.last_line > hit.line
+    return not (later and case.lines_after(hit.line) > _MOST_AFTER)
 
 
 def _more(case: Case, limit: int | None) -> tuple[NextStep, ...]:

@@ -32,6 +32,10 @@ _CGROUP = re.compile(
     r"Killed? process )[^\n]*)",
     re.IGNORECASE,
 )
+#: KILL and TERM, as PBS and as a shell write them.
+_SIGNALLED = frozenset({265, 271, 137, 143})
+#: A line so far above the end of the log is of something that the script outlived.
+_MOST_AFTER = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,7 @@ _BY_LINE: Mapping[str, _Ending] = {
 
 def pbs_record(job: JobView, end: EndView) -> Verdict | None:
     """Return how the job ended if PBS itself ended it or a user deleted it, else None."""
-    line = _killed_line(end)
+    line = _killed_line(job, end)
     table = _TORQUE if job.native_state == "C" else _OPENPBS
     if job.exit_code is not None and job.exit_code < 0:
         known = table.get(job.exit_code)
@@ -196,14 +200,19 @@ def pbs_ending(job: JobView) -> Verdict | None:
 
 def _cgroup_kill(job: JobView, end: EndView) -> Verdict | None:
     """Return the verdict if the cgroup hook wrote the kernel's line about a kill."""
-    match = next((one for log in end.logs if (one := _CGROUP.search(log.text))), None)
-    if match is None:
+    found = [(one, log.text) for log in end.logs for one in _CGROUP.finditer(log.text)]
+    # A helper may have been killed, and the script have gone on.
+    if not found or not job.exit_code:
+        return None
+    match, text = found[-1]
+    near = _lines_after(text, match) <= _MOST_AFTER
+    if not near and job.exit_code not in _SIGNALLED:
         return None
     because = (_record(job), Evidence(match["kill"][:300], "the job's log", "log"))
     return Verdict(
         "oom-limit",
         "lost a process: the kernel killed it for memory, at the job's limit",
-        Certainty.PROVEN,
+        Certainty.PROVEN if near else Certainty.LIKELY,
         (*because, *_memory(job, end)),
         next_steps=(NextStep("ask for more memory", "tk up --mem SIZE"),),
     )
@@ -219,10 +228,21 @@ def _unknown_code(job: JobView) -> Verdict:
     )
 
 
-def _killed_line(end: EndView) -> re.Match[str] | None:
-    """Return the last line by which pbs_mom says that it ended the job."""
-    found = [match for log in end.logs for match in _KILLED.finditer(log.text)]
-    return found[-1] if found else None
+def _killed_line(job: JobView, end: EndView) -> re.Match[str] | None:
+    """Return the last line by which pbs_mom says that it ended the job.
+
+    An appended log may hold an earlier job's line: what follows is of a job that ended itself."""
+    found = [(match, log.text) for log in end.logs for match in _KILLED.finditer(log.text)]
+    if not found:
+        return None
+    match, text = found[-1]
+    by_pbs = job.exit_code is not None and (job.exit_code < 0 or job.exit_code in _SIGNALLED)
+    return match if by_pbs or not _lines_after(text, match) else None
+
+
+def _lines_after(text: str, match: re.Match[str]) -> int:
+    """Return how many lines follow the one with the match."""
+    return sum(1 for line in text[match.end() :].split("\n")[1:] if line.strip())
 
 
 def _record(job: JobView) -> Evidence:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.diagnosis.ended_cases import START_S, job, verdict
-from tunnelkit.diagnosis.evidence.end import EndView, LogView
+from tunnelkit.diagnosis.evidence.end import EndView, LogView, StepView
 from tunnelkit.diagnosis.verdict import Certainty
 
 PROVEN, LIKELY, UNKNOWN = Certainty.PROVEN, Certainty.LIKELY, Certainty.UNKNOWN
@@ -74,3 +74,45 @@ def test_slurm_dropped_it_as_its_dependency_failed() -> None:
     # Somebody was quicker than Slurm.
     found = verdict(job("CANCELLED by 1000", reason="DependencyNeverSatisfied", ran_s=0))
     assert found.sentence == "was cancelled by uid 1000"
+
+
+OOM_0 = StepView("0", "x", "OUT_OF_MEMORY", 0, 125, START_S, START_S + 60)
+ON_1 = StepView("1", "x", "CANCELLED", 0, 15, START_S + 70, START_S + 3060)
+OOM_LINE = "slurmstepd-n1: error: Detected 1 oom_kill event in StepId=7.0. Some were killed.\n"
+
+
+@pytest.mark.parametrize(
+    ("state", "exit_code", "signal", "code"),
+    [
+        ("TIMEOUT", 0, 15, "timeout"), ("CANCELLED by 1000", 0, 15, "cancelled"),
+        ("NODE_FAIL", 0, 0, "node-failed"), ("PREEMPTED", 0, 15, "preempted"),
+        ("TIMEOUT", 0, 125, "timeout"),
+    ],
+)  # fmt: skip
+def test_a_kill_for_memory_that_the_job_outlived(
+    state: str, exit_code: int, signal: int, code: str
+) -> None:
+    found = job(state, exit_code, signal, ran_s=3600)
+    for steps in ((OOM_0, ON_1), (OOM_0,), (replace(OOM_0, step="batch"), ON_1)):
+        assert verdict(found, OOM_LINE + "step\n", steps=steps).code == code
+
+
+def test_a_step_out_of_memory_that_was_tried_again() -> None:
+    said = "srun: error: n1: task 0: Out Of Memory\n"
+    again = (OOM_0, replace(ON_1, state="FAILED", exit_code=1, signal=0))
+    failed = job("FAILED", 1, ran_s=3070)
+    for rows in (again, tuple(replace(one, start_s=None, end_s=None) for one in again)):
+        found = verdict(failed, OOM_LINE + said + TRACEBACK, steps=rows)
+        assert (found.code, found.certainty) == ("exception", PROVEN)
+        assert verdict(failed, said + "input missing\n", steps=rows).code == "exit-unknown"
+    # Two at a time, and the last one: that may be why.
+    side = replace(again[1], start_s=START_S)
+    found = verdict(replace(failed, end_s=START_S + 61), steps=(OOM_0, side))
+    assert (found.code, found.certainty) == ("oom-limit", PROVEN)
+    # The script went on without a step.
+    found = verdict(failed, "copied\n", steps=(OOM_0,))
+    assert (found.code, found.certainty) == ("oom-limit", LIKELY)
+    assert verdict(failed, TRACEBACK, steps=(OOM_0,)).code == "exception"
+    assert verdict(failed, said + "step\n" * 50 + TRACEBACK).code == "exception"
+    well = (OOM_0, replace(ON_1, state="COMPLETED", signal=0))
+    assert verdict(job("COMPLETED"), steps=well).code == "step-failed"

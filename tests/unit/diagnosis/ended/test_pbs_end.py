@@ -116,6 +116,26 @@ def test_a_reached_memory_limit_is_a_kill_only_with_the_kernel_s_line() -> None:
     assert only is not None and only.code == "killed-unknown"
 
 
+def test_a_line_far_above_the_end_is_no_reason() -> None:
+    raised = (
+        'Traceback (most recent call last):\n  File "/t.py", line 8, in f\n    x\nKeyError: 1\n'
+    )
+    kernel = f"Cgroup mem limit exceeded: {KERNEL}\n" + "step\n" * 50
+    for line in (kernel, f"{WALLTIME}\n", f"{WALLTIME}\nstep\n"):
+        found = ended(1, log=line + raised)
+        assert found is not None and (found.code, found.certainty) == (
+            "exception", Certainty.PROVEN,
+        )  # fmt: skip
+    for text in (kernel, f"Cgroup mem limit exceeded: {KERNEL}\n"):
+        again = ended(0, log=text)
+        assert again is not None and again.code == "ok"
+    killed = ended(265, log=kernel)
+    assert killed is not None
+    assert (killed.code, killed.certainty) == ("oom-limit", Certainty.LIKELY)
+    found = ended(271, log=f"{WALLTIME}\nbye\n")
+    assert found is not None and found.code == "timeout"
+
+
 def test_who_deleted_it() -> None:
     mine = ended(271, f"{RAN} and terminated by alice@login")
     other = ended(271, f"{RAN} and terminated by root@login")
