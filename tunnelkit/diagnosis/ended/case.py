@@ -18,6 +18,8 @@ from tunnelkit.diagnosis.verdict import Evidence, NextStep
 #: Slurm writes these into the second half of an exit code; they are no signals.
 OOM_CODE, STDIO_CODE = 125, 53
 _MOST_LINES = 20_000
+#: What a step did so long before the job's end may not be why the job ended.
+LATE_S = 60.0
 #: For clocks that differ, and what is written while a job is ended.
 _CLOCKS_S = 300.0
 #: PBS adds 256 to a signal's number, a shell 128.
@@ -29,7 +31,7 @@ _NOT_THE_PROGRAM = re.compile(
     OF_STEPD + r"|slurmstepd\S*: |srun: |\s*$|\S+: line \d+: +\d+ |make: \*\*\*|Terminated$|Killed$"
 )
 #: The script itself, and Slurm's own; tk's agent and steps in a job that the user made.
-_NO_STEPS, _TK_STEPS = (
+_NO_STEPS, TK_STEPS = (
     frozenset({"batch", "extern"}),
     frozenset({"tk-agent", "tk-relay", "tk-step"}),
 )
@@ -183,6 +185,22 @@ class Case:
             return None
         return Evidence(f"its log may be another job's: {text}", "stat", "seen")
 
+    def followed(self, step: StepView) -> bool:
+        """Return True if the script did not end by this step: it began another one after it."""
+        if not step.step.isdecimal():
+            return False
+        for one in self.end.steps:
+            if not one.step.isdecimal() or int(one.step) <= int(step.step):
+                continue
+            if one.start_s is None or step.end_s is None or one.start_s >= step.end_s:
+                return True
+        return False
+
+    def went_on_s(self, step: StepView) -> float:
+        """Return for how long the job went on after a step; 0 if that is not on record."""
+        end_s = self.job.end_s if self.job is not None else None
+        return 0.0 if end_s is None or step.end_s is None else end_s - step.end_s
+
     def last_line(self) -> str:
         """Return the last line of the log that the program wrote; "" if there is none."""
         own = (line.strip() for line in reversed(self.lines) if not _NOT_THE_PROGRAM.match(line))
@@ -321,7 +339,7 @@ def _failed_rows(
         alike = step.code_by_sacct and code is not None and not signal
         other = _other_code(code or 0, step.state) if alike else None
         other = None if other is not None and most is not None and other > most else other
-        if step.step in _NO_STEPS or step.name in _TK_STEPS or not (code or signal or other):
+        if step.step in _NO_STEPS or step.name in TK_STEPS or not (code or signal or other):
             continue
         # By a uid: the script or a user cancelled it. Without one: a signal ended it.
         if step.state.startswith("CANCELLED by") or (not code and signal in ends):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunnelkit.diagnosis.ended.case import OOM_CODE, Case, script_name
+from tunnelkit.diagnosis.ended.case import LATE_S, OOM_CODE, Case, script_name
 from tunnelkit.diagnosis.ended.log.marks import Hit
 from tunnelkit.diagnosis.ended.words import KILL, memory_option
 from tunnelkit.diagnosis.evidence.box import BoxView, MemoryLevel, ProcessEnd
@@ -15,8 +15,7 @@ _PBS_MEMORY = (-27, -26)
 _OTHERWISE = frozenset(
     {"TIMEOUT", "CANCELLED", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "REVOKED"}
 )
-#: A step so long before the job's end, and a line so far above an exception, proves nothing.
-_LATE_S = 60.0
+#: A line so far above an exception is of something that the job outlived.
 _MOST_AFTER = 20
 _LEAK = NextStep("find what holds the memory, or use fewer DataLoader workers")
 
@@ -108,10 +107,10 @@ def _records(case: Case) -> list[tuple[Evidence, bool]]:
     if job is not None and job.exit_code in _PBS_MEMORY and not case.state.isupper():
         found.append((case.record(), True))
     for step in (*((case.end.job,) if case.end.job else ()), *case.end.steps):
-        if not _out_of_memory(step) or otherwise or _followed(case, step):
+        if not _out_of_memory(step) or otherwise or case.followed(step):
             continue
         # The script went on; what it failed of later may be something else.
-        late = step.step not in ("", "batch") and _seconds_before(case, step) > _LATE_S
+        late = step.step not in ("", "batch") and case.went_on_s(step) > LATE_S
         if not (late and case.state == "FAILED" and _raised_last(case)):
             name = f"step {step.step} ({step.name})" if step.step else "the job"
             seen = Evidence(f"{name}: {step.state}", "sacct", time_s=step.end_s)
@@ -129,24 +128,6 @@ def _out_of_memory(step: StepView) -> bool:
     return step.state.startswith("OUT_OF_MEMORY") or step.signal == OOM_CODE
 
 
-def _followed(case: Case, step: StepView) -> bool:
-    """Return True if the script did not end by this step: it began another one after it."""
-    if not step.step.isdecimal():
-        return False
-    for one in case.end.steps:
-        if one.step.isdecimal() and one.step != step.step:
-            timed = one.start_s is not None and step.end_s is not None
-            after = (one.start_s or 0) >= (step.end_s or 0) if timed else True
-            if after and int(one.step) > int(step.step):
-                return True
-    return False
-
-
-def _seconds_before(case: Case, step: StepView) -> float:
-    end_s = case.job.end_s if case.job is not None else None
-    return 0.0 if end_s is None or step.end_s is None else end_s - step.end_s
-
-
 def _raised_last(case: Case) -> bool:
     failure = case.failure
     return failure is not None and not case.lines_after(failure.last_line - 1)
@@ -157,7 +138,7 @@ def _of_end(case: Case, hit: Hit) -> bool:
     # Where Slurm itself measured and killed, the job may count as cancelled.
     if case.state in _OTHERWISE:
         return case.state == "CANCELLED" and hit.group("used").isdecimal()
-    over = [one.step for one in case.end.steps if _out_of_memory(one) and _followed(case, one)]
+    over = [one.step for one in case.end.steps if _out_of_memory(one) and case.followed(one)]
     step = hit.group("step").partition(".")[2].rstrip(".")
     if over and (step in over or not step):
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tunnelkit.diagnosis.ended.case import Case, black_box
+from tunnelkit.diagnosis.ended.case import LATE_S, TK_STEPS, Case, FailedStep, black_box
 from tunnelkit.diagnosis.ended.exceptions import one_line
 from tunnelkit.diagnosis.ended.log.raised import FATAL
 from tunnelkit.diagnosis.ended.time_limit import near_limit
@@ -54,6 +54,8 @@ _WORDS = {
     "File size limit exceeded": XFSZ, "CPU time limit exceeded": XCPU, "Broken pipe": PIPE,
 }  # fmt: skip
 _NAMES = "|".join(_WORDS)
+#: A line so far above the end is of a helper.
+_MOST_AFTER = 20
 #: Codes that common programs end with.
 _HINTS = {
     124: "124 is the code of `timeout` when the time is over",
@@ -224,21 +226,42 @@ def _signal(case: Case) -> tuple[int | None, list[Evidence], Certainty]:
     first = case.box.first_failure if case.box is not None else None
     if first is not None and first.signal and case.failed:
         return first.signal, [_ended(first, case), case.record()], Certainty.PROVEN
-    line, signal = _line(case)
+    line, signal, near = _line(case)
     because = [Evidence(line[:200], "log")] if line else []
     own, whole = case.exit.signal, case.exit.other is None
-    steps = (one for one in case.failed_steps if one.signal and own in (None, one.signal))
-    step = next(steps, None)
+    step, certainty = _by_step(case)
     # A code that may be another one says less than the step that ended by the signal.
     if own and (whole or step is None):
         sure = not case.exit.by_shell or (signal == own and whole)
         return own, [*because, case.record()], Certainty.PROVEN if sure else Certainty.LIKELY
     if step is not None and step.signal:
         seen = Evidence(step.text, "sacct" if step.proven else "log")
-        return step.signal, [*because, seen, case.record()], Certainty.PROVEN
-    if signal is not None and case.failed:
+        return step.signal, [*because, seen, case.record()], certainty
+    if signal is not None and case.failed and (near or case.exit.code == signal):
         return signal, [*because, case.record()], Certainty.LIKELY
     return None, [case.record()], Certainty.LIKELY
+
+
+def _by_step(case: Case) -> tuple[FailedStep | None, Certainty]:
+    """Return the step by whose signal the job may have ended, and how sure that is."""
+    own = case.exit.signal
+    rows = {one.step: one for one in case.end.steps}
+    steps = [
+        (one, rows[one.step])
+        for one in case.failed_steps
+        if one.signal and own in (None, one.signal) and one.step in rows
+    ]
+    # The script began another step after it: it was tried again, or it did not matter.
+    found = next(((one, row) for one, row in reversed(steps) if not case.followed(row)), None)
+    if found is None:
+        return None, Certainty.LIKELY
+    step, row = found
+    end_s = row.end_s or 0.0
+    others = (one for one in case.end.steps if one.step.isdecimal() and one.name not in TK_STEPS)
+    last = all((one.end_s or 0.0) <= end_s for one in others) and case.went_on_s(row) <= LATE_S
+    codes, by_signal = {case.exit.code, case.exit.other}, 128 + (step.signal or 0)
+    passed_on = bool(codes & {0, 1, by_signal}) or codes == {None} or own == step.signal
+    return step, Certainty.PROVEN if last and passed_on else Certainty.LIKELY
 
 
 def _by_sacct_alone(case: Case, signal: int | None) -> bool:
@@ -249,16 +272,18 @@ def _by_sacct_alone(case: Case, signal: int | None) -> bool:
     return signal is not None and case.exit.other is not None and signal not in seen
 
 
-def _line(case: Case) -> tuple[str, int | None]:
-    for line in reversed(case.lines[-200:]):
-        for pattern in _SHAPES:
-            match = pattern.match(line[:1000])
-            if match:
-                return line, _WORDS[match["how"]]
-        match = _MPIRUN.search(line[:1000])
-        if match:
-            return line, int(match["signal"])
-    return "", None
+def _line(case: Case) -> tuple[str, int | None, bool]:
+    """Return the last line on a signal, the signal, and whether the program wrote little after."""
+    first = max(0, len(case.lines) - 200)
+    for number in range(len(case.lines) - 1, first - 1, -1):
+        line = case.lines[number]
+        found = (match for one in _SHAPES if (match := one.match(line[:1000])) is not None)
+        by_shell, by_mpirun = next(found, None), _MPIRUN.search(line[:1000])
+        if by_shell is not None or by_mpirun is not None:
+            near = case.lines_after(number) <= _MOST_AFTER
+            signal = _WORDS[by_shell["how"]] if by_shell is not None else None
+            return line, signal or int(by_mpirun["signal"] if by_mpirun else 0), near
+    return "", None, False
 
 
 def _ended(first: ProcessEnd, case: Case) -> Evidence:

@@ -116,3 +116,42 @@ def test_a_step_out_of_memory_that_was_tried_again() -> None:
     assert verdict(failed, said + "step\n" * 50 + TRACEBACK).code == "exception"
     well = (OOM_0, replace(ON_1, state="COMPLETED", signal=0))
     assert verdict(job("COMPLETED"), steps=well).code == "step-failed"
+
+
+def ended_by(signal: int) -> StepView:
+    """Step 0, by this signal."""
+    return StepView("0", "x", "FAILED", 0, signal, START_S, START_S + 60)
+
+
+def test_a_step_that_crashed_and_was_tried_again() -> None:
+    failed = StepView("1", "x", "FAILED", 3, 0, START_S + 70, START_S + 600)
+    well = replace(failed, state="COMPLETED", exit_code=0)
+    for first, second, code in ((11, failed, 3), (6, well, 5), (11, well, 1)):
+        for one in (first, 0):
+            steps = (ended_by(first), second)
+            if not one:
+                steps = (replace(steps[0], end_s=None), replace(second, start_s=None))
+            found = verdict(job("FAILED", code), "ERROR: no convergence\n", steps=steps)
+            assert (found.code, found.certainty) == ("exit-unknown", UNKNOWN)
+    # The second try crashed, too.
+    crashed = replace(failed, exit_code=0, signal=11)
+    found = verdict(job("FAILED", 1), steps=(ended_by(11), crashed))
+    assert (found.code, found.certainty) == ("segfault", PROVEN)
+
+
+@pytest.mark.parametrize(("code", "ran_s", "certainty"), [
+    (1, 600, PROVEN), (139, 600, PROVEN), (5, 600, LIKELY), (1, 3600, LIKELY),
+])  # fmt: skip
+def test_the_last_step_crashed(code: int, ran_s: float, certainty: Certainty) -> None:
+    text = "srun: error: n1: task 0: Segmentation fault\n"
+    step = replace(ended_by(11), end_s=START_S + 590)
+    found = verdict(job("FAILED", code, ran_s=ran_s), text, steps=(step,))
+    assert (found.code, found.certainty) == ("segfault", certainty)
+
+
+def test_a_helper_crashed_far_above_the_end() -> None:
+    text = "/s/slurm_script: line 2: 99 Segmentation fault      (core dumped) x\n"
+    assert verdict(job("FAILED", 2), text + "step\n" * 100).code == "exit-unknown"
+    assert verdict(job("FAILED", 2), text + "step\n" * 5).code == "segfault"
+    for code, signal in ((139, 0), (11, 0), (0, 11)):
+        assert verdict(job("FAILED", code, signal), text + "step\n" * 100).code == "segfault"
