@@ -22,6 +22,8 @@ _MOST_LINES = 20_000
 LATE_S = 60.0
 #: For clocks that differ, and what is written while a job is ended.
 _CLOCKS_S = 300.0
+#: Times of files are whole seconds, and what a program has buffered is written at its end.
+_SAME_S = 1.0
 #: PBS adds 256 to a signal's number, a shell 128.
 _PBS_SIGNAL, _SHELL_SIGNAL, _MOST_SIGNAL = 256, 128, 64
 #: Of codes that sacct shows alike these are a shell's 128+N more often than a program's own.
@@ -31,7 +33,7 @@ _NOT_THE_PROGRAM = re.compile(
     OF_STEPD + r"|slurmstepd\S*: |srun: |\s*$|\S+: line \d+: +\d+ |make: \*\*\*|Terminated$|Killed$"
 )
 #: The script itself, and Slurm's own; tk's agent and steps in a job that the user made.
-_NO_STEPS, TK_STEPS = (
+NO_STEPS, TK_STEPS = (
     frozenset({"batch", "extern"}),
     frozenset({"tk-agent", "tk-relay", "tk-step"}),
 )
@@ -210,6 +212,27 @@ class Case:
         """Return how many lines the program wrote after this line (from 0)."""
         return sum(1 for line in self.lines[number + 1 :] if not _NOT_THE_PROGRAM.match(line))
 
+    def ends_with(self, number: int) -> bool:
+        """Return True if the program wrote nothing after this line (from 0), to either log.
+
+        Which of two logs was written last is known by their times alone."""
+        if self.lines_after(number):
+            return False
+        logs = [one for one in self.end.logs if _is_of_program(one.text)]
+        own = [one for one in logs if self.lines[number] in one.text]
+        if len(logs) <= 1 or len(own) != 1:
+            return len(logs) <= 1
+        after = own[0].text.rpartition(self.lines[number])[2]
+        times = [one.written_s for one in logs if one is not own[0]]
+        last_s = own[0].written_s
+        if after.strip() or last_s is None:
+            return False
+        return all(one is not None and one + _SAME_S < last_s for one in times)
+
+
+def _is_of_program(text: str) -> bool:
+    return any(not _NOT_THE_PROGRAM.match(line) for line in text.splitlines())
+
 
 def black_box(case: Case) -> NextStep:
     """Return how to have the next end on record: keep the job if it fails."""
@@ -312,7 +335,7 @@ def _with_record(
     """Compare the lines on failed steps in the log of a job that ended well with its record.
 
     Lines that it contradicts are another job's, or an earlier one's."""
-    run = [one for one in steps if one.step not in _NO_STEPS]
+    run = [one for one in steps if one.step not in NO_STEPS]
     clean = not most and all(
         one.state.startswith("COMPLETED") and not (one.exit_code or one.signal) for one in run
     )
@@ -339,7 +362,7 @@ def _failed_rows(
         alike = step.code_by_sacct and code is not None and not signal
         other = _other_code(code or 0, step.state) if alike else None
         other = None if other is not None and most is not None and other > most else other
-        if step.step in _NO_STEPS or step.name in TK_STEPS or not (code or signal or other):
+        if step.step in NO_STEPS or step.name in TK_STEPS or not (code or signal or other):
             continue
         # By a uid: the script or a user cancelled it. Without one: a signal ended it.
         if step.state.startswith("CANCELLED by") or (not code and signal in ends):

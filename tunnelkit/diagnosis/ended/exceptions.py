@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunnelkit.diagnosis.ended.case import Case
+from tunnelkit.diagnosis.ended.case import NO_STEPS, TK_STEPS, Case
 from tunnelkit.diagnosis.ended.log.marks import Hit
 from tunnelkit.diagnosis.ended.log.raised import FATAL
 from tunnelkit.diagnosis.ended.log.traceback import Traceback
@@ -81,7 +81,8 @@ def not_there(case: Case) -> Verdict | None:
 def certainty_of(case: Case, found: Traceback) -> Certainty | None:
     """Return how sure it is that this exception ended the job; None if it probably did not.
 
-    Proven: it is the last that the program wrote, and the exit code is that of an exception.
+    Proven: it is the last that the program wrote, and the exit code is that of an exception. Of
+    two logs only their times say what was written last.
     With several ranks only torchrun's table, with its rank, is as good."""
     after = case.lines_after(found.last_line - 1)
     codes = {case.exit.code, *(one.code for one in case.failed_steps)}
@@ -92,11 +93,28 @@ def certainty_of(case: Case, found: Traceback) -> Certainty | None:
         return Certainty.PROVEN if same and found.first_line else Certainty.LIKELY
     if found.thread:
         return Certainty.LIKELY if after <= _MOST_AFTER else None
-    if found.rank is None and after == 0 and _UNCAUGHT in codes:
+    if found.rank is None and case.ends_with(found.last_line - 1) and _is_code_of_it(case):
         return Certainty.PROVEN
     if found.rank is not None or after <= _MOST_AFTER:
         return Certainty.LIKELY
     return None
+
+
+def _is_code_of_it(case: Case) -> bool:
+    """Return True if the job, or the last of its steps to end, has the exit code of an exception.
+
+    A step that failed before another one ended may have been tolerated."""
+    failed = [one for one in case.failed_steps if one.step]
+    runs = {
+        one.step: one.end_s
+        for one in case.end.steps
+        if one.step not in ("", *NO_STEPS) and one.name not in TK_STEPS
+    }
+    if len(runs) > 1 and failed:
+        last_s = max((end_s for end_s in runs.values() if end_s is not None), default=None)
+        if any(last_s is None or runs.get(one.step) != last_s for one in failed):
+            return False
+    return case.exit.code == _UNCAUGHT or any(one.code == _UNCAUGHT for one in failed)
 
 
 def one_line(found: Traceback) -> str:
