@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from tunnelkit.diagnosis.ended.case import Case, black_box
 from tunnelkit.diagnosis.ended.exceptions import one_line
+from tunnelkit.diagnosis.ended.launch import NOT_FOUND
 from tunnelkit.diagnosis.ended.pbs import PBS_ENDS
 from tunnelkit.diagnosis.ended.words import clock, memory_option
 from tunnelkit.diagnosis.evidence.end import StepView
@@ -16,6 +18,16 @@ from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 #: Below it there is no word on efficiency.
 _SHORT_S = 60.0
 _LITTLE = 0.25
+#: The program wrote more than this after an exception: it was handled.
+_MOST_AFTER = 5
+#: By these a part of the job failed; by one that Python raised only where nothing handled it.
+_FAULTS = frozenset({"oom-limit", "disk-full", "quota-full"})
+_BY_PYTHON = re.compile(r"\[Errno \d")
+#: bash on a program that it waited for. TERM is how scripts end their helpers.
+_BY_SIGNAL = re.compile(
+    r"^\S+: line \d+: +\d+ (?:Killed|Segmentation fault|Aborted|Bus error|Illegal instruction|"
+    r"Floating point exception)\b"
+)
 _NICE = frozenset({"COMPLETED", "F", "X", "C"})
 
 
@@ -57,13 +69,30 @@ def well(case: Case) -> Verdict | None:
     if ran_s is not None and long and job.time_limit_s and ran_s < job.time_limit_s * _LITTLE:
         of = f"{clock(ran_s)} of {clock(job.time_limit_s)}"
         steps.append(NextStep(f"it took {of}: a shorter --time may start sooner"))
-    if case.failure is not None and not case.lines_after(case.failure.last_line - 1):
-        text = f"its log ends with an exception, yet it ended with 0: {one_line(case.failure)}"
-        because.append(Evidence(text, "log", "seen"))
+    seen = _fault(case)
+    if seen:
+        because.append(Evidence(seen, "log", "seen"))
     # A signal ended it: another task of it may have failed before, and only the log would say so.
     unsure = any(one.state == "CANCELLED" for one in case.end.steps) and not case.text.strip()
-    certainty = Certainty.LIKELY if unsure else Certainty.PROVEN
-    return Verdict("ok", "ended well", certainty, tuple(because), next_steps=tuple(steps))
+    certainty = Certainty.LIKELY if unsure or seen else Certainty.PROVEN
+    headline = f"ended with 0, but its log shows: {seen}" if seen else "ended well"
+    return Verdict("ok", headline, certainty, tuple(because), next_steps=tuple(steps))
+
+
+def _fault(case: Case) -> str:
+    """Return the last line of the log by which a part of the job failed; "" if there is none.
+
+    An exception far above the end was handled."""
+    found = case.failure
+    if found is not None and case.lines_after(found.last_line - 1) <= _MOST_AFTER:
+        return one_line(found)
+    hits = [one.text for one in case.hits if one.mark.code in _FAULTS]
+    said = [text for text in hits if not _BY_PYTHON.search(text)]
+    if said:
+        return said[-1][:200]
+    patterns = (_BY_SIGNAL, *NOT_FOUND)
+    lines = (line[:1000] for line in reversed(case.lines))
+    return next((one[:200] for one in lines if any(it.match(one) for it in patterns)), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ _BAD_INTERPRETER = re.compile(r"(?:^|: )(?P<name>\S+): bad interpreter: ")
 _NO_ENV = re.compile(
     r"^(?:/usr/bin/)?env: [‘'`]?(?P<name>[^’'`:]+)[’']?: No such file or directory"
 )
-_NOT_FOUND = (
+NOT_FOUND = (
     re.compile(r"^\S+: line \d+: (?P<name>\S.*?): command not found$"),
     re.compile(r"^\S+: \d+: (?P<name>\S.*?): not found$"),
     re.compile(r"^\S+: line \d+: (?P<name>\S*/\S*): No such file or directory$"),
@@ -108,7 +108,7 @@ def _interpreter(case: Case) -> Verdict | None:
 def _command(case: Case) -> Verdict | None:
     codes = {case.exit.code, *(one.code for one in case.failed_steps)}
     if _NOT_THERE in codes:
-        return _named(case, "not-found", _NOT_FOUND, _NOT_THERE)
+        return _named(case, "not-found", NOT_FOUND, _NOT_THERE)
     # A step that Slurm can't start ends with errno; no shell ends so for a command.
     if _USAGE in codes and case.failed_steps:
         return _arguments(case) or _named(case, "not-found", (), _NOT_THERE)

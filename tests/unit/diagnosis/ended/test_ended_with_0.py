@@ -1,0 +1,59 @@
+"""A job that ended with 0 has not ended well where its log shows that a part of it failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.diagnosis.ended_cases import job, verdict
+from tunnelkit.diagnosis.evidence.job import JobView
+from tunnelkit.diagnosis.verdict import Certainty
+
+KEY = """\
+Traceback (most recent call last):
+  File "/h/train.py", line 88, in collate
+    y = row["label"]
+KeyError: 'label'
+"""
+FULL = f"{KEY}\n".replace("KeyError: 'label'", "OSError: [Errno 28] No space left on device: '/x'")
+JOBS = (job("COMPLETED"), job("F", 0, None))
+
+
+@pytest.mark.parametrize("found", JOBS)
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (KEY, "KeyError: 'label' at train.py:88"),
+        (KEY + "done\n" * 5, "KeyError: 'label' at train.py:88"),
+        ("/s/slurm_script: line 9:  4711 Killed                  python train.py\ndone\n",
+         "line 9:  4711 Killed"),
+        ("/s/slurm_script: line 9:  4711 Segmentation fault      (core dumped) ./a\ndone\n",
+         "Segmentation fault"),
+        ("/s/slurm_script: line 3: gmx: command not found\n" + "done\n" * 30, "gmx: command not"),
+        ("done\nslurmstepd-n1: error: Detected 1 oom_kill event in StepId=7.batch. Some of the "
+         "step tasks have been OOM Killed.\n", "Detected 1 oom_kill event"),
+        ("cp: error writing 'x.pt': No space left on device\n" + "done\n" * 30, "No space left"),
+        (FULL, "No space left"),
+    ],
+)  # fmt: skip
+def test_its_log_shows_a_failure(found: JobView, text: str, shown: str) -> None:
+    first = verdict(found, text)
+    assert first.sentence.startswith("ended with 0, but its log shows")
+    assert shown in first.sentence
+    assert first.certainty is Certainty.LIKELY
+    assert any(shown in one.text for one in first.because)
+
+
+@pytest.mark.parametrize("found", JOBS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        KEY + "step\n" * 6,
+        FULL + "step\n" * 30,
+        "/s/slurm_script: line 9:  4711 Terminated              ./monitor\n",
+        "killed 0 processes\nSegmentation fault counters: 0\n",
+    ],
+)
+def test_its_log_shows_none(found: JobView, text: str) -> None:
+    first = verdict(found, text)
+    assert (first.code, first.sentence) == ("ok", "ended well")
+    assert first.certainty is Certainty.PROVEN
