@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tunnelkit.diagnosis.ended.case import Case, black_box
 from tunnelkit.diagnosis.ended.exceptions import certainty_of, last_hit
-from tunnelkit.diagnosis.ended.log.traceback import Traceback, root_cause
-from tunnelkit.diagnosis.ended.words import signal_name
+from tunnelkit.diagnosis.ended.log.traceback import RootCause, Traceback, root_cause
+from tunnelkit.diagnosis.ended.words import ABRT, signal_name
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
 _VICTIMS = (
@@ -31,12 +31,23 @@ def is_victim(found: Traceback) -> bool:
     return name in _VICTIMS or ("gloo" in text and ("peer" in text or "imed out" in text))
 
 
+def _aborted_as_victim(case: Case, root: RootCause) -> bool:
+    """Return True if torch's watchdog aborted the rank in torchrun's table: it waited for another.
+
+    What other ranks alone reported may be a consequence of that rank's end."""
+    if root.exit_code != -ABRT:
+        return False
+    return any(one.mark.victim and one.rank in (None, root.rank) for one in case.hits)
+
+
 def first_rank_signalled(case: Case) -> Verdict | None:
     """Part of rule 13: torchrun's table names a rank that a signal ended."""
     root = root_cause(case.text)
     if root is None or root.exit_code is None or root.exit_code >= 0 or not case.failed:
         return None
     signal = -root.exit_code
+    if _aborted_as_victim(case, root):
+        return None
     if case.hit("worker-killed", "shm-full", "gpu-oom") is not None:
         return None
     code = _SIGNAL_CODES.get(signal, "exit-unknown")
@@ -60,7 +71,10 @@ def collective(case: Case) -> Verdict | None:
     if hit is None or not case.failed:
         return None
     found = case.failure
-    if found is not None and not is_victim(found) and certainty_of(case, found) is not None:
+    lost = found is not None and (
+        is_victim(found) or (found.root is not None and _aborted_as_victim(case, found.root))
+    )
+    if found is not None and not lost and certainty_of(case, found) is not None:
         # The rank that failed first has a rule of its own.
         return None
     number = f" number {hit.group('seq')}" if hit.group("seq") else ""
