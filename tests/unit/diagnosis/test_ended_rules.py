@@ -127,6 +127,10 @@ def raised(words: str) -> str:
          "step-refused", LIKELY),
         (job("FAILED", 6), "Abort(6) on node 2 (rank 2 in comm 0): application called MPI_Abort",
          "mpi-abort", LIKELY),
+        (job("FAILED", 1), "MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD\n"
+         "  Proc: [[1,1],0]\n  Errorcode: 1\n" + "text\n" * 20, "mpi-abort", LIKELY),
+        (job("FAILED", 1), "MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD\n"
+         "with errorcode 1.\n" + "text\n" * 30, "exit-unknown", UNKNOWN),
         (job("FAILED", 1), "/usr/bin/python3: No module named notthere", "missing-module", LIKELY),
         (job("FAILED", 9), "/s/slurm_script: line 2: 99 Killed   bash -c x", "killed-unknown",
          UNKNOWN),

@@ -31,6 +31,9 @@ FAULTS = (
     ("mpi-abort", "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD with errorcode "
      "7."),
     ("mpi-abort", "Abort(6) on node 2 (rank 2 in comm 0): application called MPI_Abort"),
+    ("mpi-abort", "MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD"),
+    ("mpi-abort", "MPI_ABORT was invoked on rank 3 in communicator MPI COMMUNICATOR 3 DUP FROM 0"),
+    ("mpi-abort", "application called MPI_Abort(MPI_COMM_WORLD, 1) - process 0"),
     ("missing-module", "/usr/bin/python3: No module named notthere"),
     ("oom-limit", "slurmstepd-node1: error: StepId=1.batch exceeded memory limit "
         "(198389760 > 157286400), being killed"),
@@ -59,6 +62,15 @@ FAULTS = (
     ("gpu-oom", "RuntimeError: CUDA error: out of memory"),
     ("gpu-oom", "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while "
      "trying to allocate 17179869184 bytes."),
+    ("gpu-oom", "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory "
+     "allocating 64.00GiB."),
+    ("gpu-oom", "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to "
+     "allocate 64.00GiB."),
+    ("gpu-oom", "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Failed to allocate request for "
+     "64.00GiB (68719476736B) on device ordinal 0"),
+    ("gpu-oom", "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB. GPU 0"),
+    ("gpu-oom", "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 8,000,000,000 bytes "
+     "(allocated so far: 512 bytes)."),
     ("gpu-oom", "tensorflow.python.framework.errors_impl.ResourceExhaustedError: Graph execution "
      "error: OOM when allocating tensor with shape[64,512]"),
     ("gpu-oom", "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling "

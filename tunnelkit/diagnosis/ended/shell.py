@@ -10,6 +10,8 @@ from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
 #: The script went on for longer after it: it was probably no reason.
 _MOST_AFTER = 5
+#: An MPI library writes a box after it, and its launcher another.
+_MOST_OF_MPI = 25
 _SHELL = re.compile(
     r"^(?P<script>\S*(?:slurm_script|\.sh|\.bash|\.slurm|\.sbatch|\.pbs|\.SC|sh)): "
     r"(?:line )?(?P<line>\d{1,6}): (?P<text>\D.*)$"
@@ -30,7 +32,10 @@ def set_up(case: Case) -> Verdict | None:
     if not case.exit.bad:
         return None
     hit = last_hit(case, *_STEPS)
-    if hit is None or case.lines_after(hit.line) > _MOST_AFTER:
+    if hit is None:
+        return None
+    most = _MOST_OF_MPI if hit.mark.code == "mpi-abort" else _MOST_AFTER
+    if case.lines_after(hit.line) > most:
         return None
     return Verdict(
         hit.mark.code,

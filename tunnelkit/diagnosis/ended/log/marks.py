@@ -83,12 +83,16 @@ MARKS: tuple[Mark, ...] = (
           rf"CANCELLED AT (?P<at>\S+){BY_SIGNAL}(?: DUE TO (?P<why>[A-Z ]+?))? \*\*\*",
           "Slurm ended {what} {step}"),
     # -- memory of the GPU
-    _mark("gpu-oom", r"CUDA out of memory\. Tried to allocate (?P<asked>[\d.]+ [KMGT]?i?B)",
+    _mark("gpu-oom", r"\b(?:CUDA|HIP) out of memory\. Tried to allocate "
+          r"(?P<asked>[\d.]+ [KMGT]?i?B)",
           "GPU memory: {asked} more was asked for than is free"),
     _mark("gpu-oom", r"(?:Error|Exception): (?:CUDA|HIP|CUDA driver|cuda) (?:runtime )?error"
           r"(?: \(2\))?\s?: out of memory", "the GPU's memory is full"),
-    _mark("gpu-oom", r"(?:Error|Exception): RESOURCE_EXHAUSTED: Out of memory (?:while )?"
-          r"(?:trying to )?allocat(?:e|ing) (?P<asked>\d+ bytes)",
+    _mark("gpu-oom", r"(?:Error|Exception): RESOURCE_EXHAUSTED: (?:Out of memory (?:while )?"
+          r"(?:trying to )?allocat(?:e|ing)|Failed to allocate request for) "
+          r"(?P<asked>\d+ bytes|[\d.]+ ?[KMGT]i?B)",
+          "GPU memory: {asked} more was asked for than is free"),
+    _mark("gpu-oom", r"\bOutOfMemoryError: Out of memory allocating (?P<asked>[\d,]+ bytes)",
           "GPU memory: {asked} more was asked for than is free"),
     _mark("gpu-oom", r"\bResourceExhaustedError: .*OOM when allocating tensor",
           "the GPU's memory is full"),
@@ -185,6 +189,11 @@ MARKS: tuple[Mark, ...] = (
           "srun could not start its step: {why}"),
     _mark("mpi-abort", r"^MPI_ABORT was invoked on rank (?P<rank>\d{1,6}) in communicator .* with "
           r"errorcode (?P<code>-?\d{1,9})", "rank {rank} called MPI_Abort with code {code}"),
+    # Open MPI 4 and 5 write the code on a line below.
+    _mark("mpi-abort", r"^MPI_ABORT was invoked on rank (?P<rank>\d{1,6}) in communicator ",
+          "rank {rank} called MPI_Abort"),
+    _mark("mpi-abort", r"^application called MPI_Abort\([^)]{0,80}?(?P<code>-?\d{1,10})\) "
+          r"- process (?P<rank>\d{1,6})", "rank {rank} called MPI_Abort with code {code}"),
     _mark("mpi-abort", r"^[Aa]bort\((?P<code>-?\d{1,10})\) on node (?P<rank>\d{1,6}) \(rank \d+ in "
           r"comm \d+\)", "rank {rank} called MPI_Abort with code {code}"),
     # -- memory that malloc refused
