@@ -6,6 +6,7 @@ from tunnelkit.diagnosis.ended.case import NO_STEPS, TK_STEPS, Case
 from tunnelkit.diagnosis.ended.log.marks import Hit
 from tunnelkit.diagnosis.ended.log.raised import FATAL
 from tunnelkit.diagnosis.ended.log.traceback import Traceback
+from tunnelkit.diagnosis.ended.words import INT
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
 #: The program wrote more than this after it: the exception was probably handled.
@@ -26,7 +27,7 @@ def exception(case: Case) -> Verdict | None:
     if found is None or found.type.startswith(FATAL) or not case.failed:
         return None
     certainty = certainty_of(case, found)
-    if certainty is None:
+    if certainty is None or _is_by_int(case, found):
         return None
     steps: tuple[NextStep, ...] = (_POST_MORTEM,)
     if found.type.rpartition(".")[2] in ("MemoryError", "_ArrayMemoryError"):
@@ -69,10 +70,12 @@ def not_there(case: Case) -> Verdict | None:
         ),
     }
     certainty = certainty_of(case, found) if found is not None else Certainty.LIKELY
+    if certainty is None:
+        return None
     return Verdict(
         hit.mark.code,
         f"failed: {hit.sentence}" + (_where(found) if found is not None else ""),
-        certainty or Certainty.LIKELY,
+        certainty,
         (Evidence(hit.text[:200], "log"), case.record()),
         next_steps=(steps[hit.mark.code],),
     )
@@ -98,6 +101,11 @@ def certainty_of(case: Case, found: Traceback) -> Certainty | None:
     if found.rank is not None or after <= _MOST_AFTER:
         return Certainty.LIKELY
     return None
+
+
+def _is_by_int(case: Case, found: Traceback) -> bool:
+    """Return True if INT ended the job: Python raises KeyboardInterrupt for it."""
+    return found.type == "KeyboardInterrupt" and case.exit.signal == INT
 
 
 def _is_code_of_it(case: Case) -> bool:

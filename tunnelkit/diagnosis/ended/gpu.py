@@ -111,6 +111,8 @@ def build_mismatch(case: Case) -> Verdict | None:
     if found is None and case.lines_after(hit.line) > _MOST_AFTER:
         return None
     certainty = certainty_of(case, found) if found is not None else Certainty.LIKELY
+    if certainty is None:
+        return None
     because = [Evidence(hit.text[:200], "log"), case.record()]
     code, step = hit.mark.code, _STEPS.get(hit.mark.code)
     sentence = hit.sentence
@@ -123,7 +125,7 @@ def build_mismatch(case: Case) -> Verdict | None:
     return Verdict(
         code,
         f"failed: {sentence}",
-        certainty or Certainty.LIKELY,
+        certainty,
         tuple(because),
         next_steps=(step,) if step is not None else (),
     )

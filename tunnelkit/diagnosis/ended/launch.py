@@ -41,6 +41,8 @@ _LOGIN_SHELL = NextStep(
 _NO_SCRIPT = re.compile(
     r"^\S*python[\d.]*: can't open file '(?P<name>[^']*)': \[Errno 2\] No such file or directory$"
 )
+#: bash ends with the code of a command that is not there for these, too.
+_OTHER_127 = re.compile(r": (?:unbound variable|pid \d+ is not a child of this shell)$")
 _USAGE_ERROR = re.compile(r"^\S+: error: (?P<text>.+)$")
 
 
@@ -154,6 +156,8 @@ def _named(
     if found is None:
         # sacct shows 255 as 127, and 254 as 126: then the log must say it.
         if case.exit != Exit(number) or case.failure is not None or _library(case):
+            return None
+        if _OTHER_127.search(case.last_line()):
             return None
         words = "a command was not found" if number == _NOT_THERE else "a file can't be executed"
         return Verdict(

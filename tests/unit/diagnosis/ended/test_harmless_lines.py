@@ -27,6 +27,9 @@ NO_SMI = "/s/slurm_script: line 5: nvidia-smi: command not found\n"
 NO_MODULE = "/s/slurm_script: line 2: module: command not found\n"
 USAGE = "usage: t.py [-h]\nt.py: error: unrecognized arguments: --x\n"
 EXECVE = "slurmstepd: error: execve(): tran: No such file or directory\n"
+NO_WANDB = TRACEBACK.replace("KeyError: 'label'", "ModuleNotFoundError: No module named 'wandb'")
+NO_GPU = TRACEBACK.replace("KeyError: 'label'", "RuntimeError: No CUDA GPUs are available")
+INTERRUPT = TRACEBACK.replace("KeyError: 'label'", "KeyboardInterrupt")
 STEP_2 = (StepView("0", "x", "FAILED", 2, 0),)
 
 
@@ -51,6 +54,22 @@ STEP_2 = (StepView("0", "x", "FAILED", 2, 0),)
         (replace(job("FAILED", 127), code_by_sacct=True), "step\n" * 9 + NO_MODULE, (),
          "not-found"),
         (job("FAILED", 127), NO_MODULE + "step\n" * 9, (), "not-found"),
+        # A helper's, which the script tolerated.
+        (job("FAILED", 3), NO_WANDB + "step\n" * 200, (), "exit-unknown"),
+        (job("FAILED", 3), NO_GPU + "step\n" * 200, (), "exit-unknown"),
+        (job("FAILED", 1), NO_WANDB, (), "missing-module"),
+        (job("FAILED", 1), NO_GPU, (), "cuda-no-gpu"),
+        # Other lines of bash with this code.
+        (job("FAILED", 127), "/s/slurm_script: line 4: DATA: unbound variable\n", (),
+         "script-error"),
+        (job("FAILED", 127), "/s/slurm_script: line 4: wait: pid 4711 is not a child of this "
+         "shell\n", (), "script-error"),
+        (job("FAILED", 127), "bash: DATA: unbound variable\n", (), "exit-unknown"),
+        (job("FAILED", 127), "step\n", (), "not-found"),
+        # Python raises it for INT.
+        (job("FAILED", 130), INTERRUPT, (), "terminated"),
+        (job("FAILED", 0, 2), INTERRUPT, (), "terminated"),
+        (job("FAILED", 1), INTERRUPT, (), "exception"),
     ],
 )  # fmt: skip
 def test_a_harmless_line_long_before_the_end_is_no_reason(
