@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 _FAILED = "failed: "
+#: What was seen is certain; what it means is not.
+_SEEN = "ended with 0, but its log shows: "
 
 
 class Certainty(Enum):
@@ -83,7 +85,7 @@ class Verdict:
         """The sentence with its certainty: `most likely stands still`, after the job's number.
 
         That a job failed is certain; only its cause is not."""
-        if self.certainty is not Certainty.LIKELY:
+        if self.certainty is not Certainty.LIKELY or self.sentence.startswith(_SEEN):
             return self.sentence
         if self.sentence.startswith(_FAILED):
             return f"failed, most likely: {self.sentence.removeprefix(_FAILED)}"

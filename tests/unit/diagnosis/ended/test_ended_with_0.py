@@ -37,7 +37,7 @@ JOBS = (job("COMPLETED"), job("F", 0, None))
 )  # fmt: skip
 def test_its_log_shows_a_failure(found: JobView, text: str, shown: str) -> None:
     first = verdict(found, text)
-    assert first.sentence.startswith("ended with 0, but its log shows")
+    assert first.predicate.startswith("ended with 0, but its log shows")
     assert shown in first.sentence
     assert first.certainty is Certainty.LIKELY
     assert any(shown in one.text for one in first.because)
