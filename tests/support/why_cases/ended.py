@@ -117,7 +117,10 @@ CASES: dict[str, Case] = {
     "time limit": Case("echo step 1/10\nsleep 300", "timeout", "proven"),
     "cancelled": Case("sleep 300", "cancelled", "proven"),
     "healthy": Case("echo fine", "ok", "proven"),
-    "healthy, with a handled exception": Case("{py} {dir}/handled.py", "ok", "proven"),
+    "healthy, with a handled exception": Case(
+        "{py} {dir}/handled.py\nfor i in $(seq 40); do echo step $i; done", "ok", "proven"),
+    "healthy, ends with a handled exception": Case("{py} {dir}/handled.py", "ok", "likely",
+                                                   "its log shows: KeyError: 'a'"),
     "healthy, ends its own helper": Case(
         "srun -n1 sh -c 'touch {dir}/begun; sleep 300' &\n"
         "until [ -e {dir}/begun ]; do sleep 0.1; done\nkill $!; wait; exit 0", "ok", "proven"),
@@ -208,7 +211,7 @@ CASES |= {
     "a watchdog of NCCL": Case("{py} {dir}/nccl.py", "nccl-timeout", "likely", "number 42"),
     # -- well, though the log looks bad
     "healthy, an exception in the background": Case("{py} {dir}/collate.py &\nwait; exit 0", "ok",
-                                                    "proven"),
+                                                    "likely", "its log shows: KeyError"),
     "healthy, TERM is handled": Case("trap 'exit 0' TERM; kill -TERM $$; sleep 5", "ok", "proven"),
     "healthy, speaks of errors": Case("echo 'ERROR: 0 errors, loss nan'; exit 0", "ok", "proven"),
 }  # fmt: skip

@@ -122,7 +122,11 @@ def _is_code_of_it(case: Case) -> bool:
         last_s = max((end_s for end_s in runs.values() if end_s is not None), default=None)
         if any(last_s is None or runs.get(one.step) != last_s for one in failed):
             return False
-    return case.exit.code == _UNCAUGHT or any(one.code == _UNCAUGHT for one in failed)
+    if case.exit.code == _UNCAUGHT or any(one.code == _UNCAUGHT for one in failed):
+        return True
+    # Without rows of steps: srun's lines, where the script itself has no other code.
+    lines = {one.code for one in case.failed_steps}
+    return not runs and case.hidden and lines == {_UNCAUGHT}
 
 
 def one_line(found: Traceback) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.diagnosis.ended_cases import START_S, job, verdict
@@ -64,3 +66,21 @@ def test_the_last_step_to_end_proves_it(code: int) -> None:
     second = StepView("1", "train", "FAILED", 1, 0, START_S + 10, END_S)
     found = verdict(job("FAILED", code), KEY, steps=(first, second))
     assert (found.code, found.certainty) == ("exception", PROVEN)
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "codes", "certainty"),
+    [
+        ("COMPLETED", 0, (1,), PROVEN),
+        ("COMPLETED", 0, (1, 4), LIKELY),
+        ("FAILED", 4, (1,), LIKELY),
+        ("FAILED", 4, (1, 4), LIKELY),
+        ("FAILED", 1, (1,), PROVEN),
+    ],
+)
+def test_sruns_lines_without_rows_of_steps(
+    state: str, code: int, codes: tuple[int, ...], certainty: Certainty
+) -> None:
+    lines = "".join(f"srun: error: n1: task 0: Exited with exit code {one}\n" for one in codes)
+    found = verdict(replace(job(state, code), derived_code=max(codes)), KEY + lines)
+    assert (found.code, found.certainty) == ("exception", certainty)
