@@ -103,7 +103,7 @@ def test_a_step_out_of_memory_that_was_tried_again() -> None:
     failed = job("FAILED", 1, ran_s=3070)
     for rows in (again, tuple(replace(one, start_s=None, end_s=None) for one in again)):
         found = verdict(failed, OOM_LINE + said + TRACEBACK, steps=rows)
-        assert (found.code, found.certainty) == ("exception", PROVEN)
+        assert found.code == "exception"  # at most likely, where times show another step after it
         assert verdict(failed, said + "input missing\n", steps=rows).code == "exit-unknown"
     # Two at a time, and the last one: that may be why.
     side = replace(again[1], start_s=START_S)
