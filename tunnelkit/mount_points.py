@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,3 +34,23 @@ def mount_points(table: Path = TABLE) -> Iterator[MountPoint]:
         if len(words) >= 5:
             path = _OCTAL.sub(lambda match: bytes([int(match[1], 8)]), words[4])
             yield MountPoint(path, kind, tail.rpartition(b" ")[2])
+
+
+def kind_of(path: str, table: Path = TABLE) -> str:
+    """Return the file system type of a path ("ext4"), as its text says; "" if it is unknown."""
+    wanted = slashed(os.fsencode(path))
+    found, kind = b"", b""
+    try:
+        for mount in mount_points(table):
+            place = slashed(mount.path)
+            # The last mount at one place hides the others.
+            if wanted.startswith(place) and len(place) >= len(found):
+                found, kind = place, mount.kind
+    except OSError:
+        return ""
+    return os.fsdecode(kind)
+
+
+def slashed(path: bytes) -> bytes:
+    """Return a directory with one slash at its end, so that a prefix is a directory above."""
+    return path.rstrip(b"/") + b"/"

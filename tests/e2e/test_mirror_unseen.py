@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.mirror_rig import Rig, needs_rsync, until
 from tunnelkit.mirror import push_worker
-from tunnelkit.mirror.tree.filesystem import kind_of
+from tunnelkit.mount_points import kind_of
 
 pytestmark = needs_rsync
 

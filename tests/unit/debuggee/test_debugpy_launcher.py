@@ -16,6 +16,22 @@ from tunnelkit.debuggee.debugpy_launcher import START
 _TELL = "import sys; print(sys.path, sys.argv, __name__, sorted(globals()), __spec__ is None)"
 
 
+def run(place: Path, start: list[str], target: list[str]) -> str:
+    """Run a program below debugpy in a directory; return its output."""
+    done = subprocess.run(
+        [sys.executable, *start, "--connect", "127.0.0.1:1", *target],
+        cwd=place,
+        # debugpy then takes itself for started and does not connect.
+        env={**os.environ, "DEBUGPY_RUNNING": "true"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.parametrize(
     ("switches", "target"),
     [
@@ -36,26 +52,12 @@ def test_a_program_finds_itself_as_under_debugpys_own_start(
     for place in ("tell.py", "sub/tell.py"):
         (tmp_path / place).write_text(_TELL)
 
-    def told(*start: str) -> str:
-        done = subprocess.run(
-            [sys.executable, *switches, *start, "--connect", "127.0.0.1:1", *target],
-            cwd=tmp_path,
-            # debugpy then takes itself for started and does not connect.
-            env={**os.environ, "DEBUGPY_RUNNING": "true"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
     # debugpy leaves its `cli` behind, too; and a relative directory, which would follow a chdir.
-    expected = told("-m", "debugpy").replace("'cli', ", "")
+    expected = run(tmp_path, [*switches, "-m", "debugpy"], target).replace("'cli', ", "")
     if target[0] != "-c":
         place = str(tmp_path / os.path.dirname(target[0])).rstrip("/")
         expected = re.sub(r"^\['(sub)?'", f"['{place}'", expected)
-    assert told("-c", START, agent_path()) == expected
+    assert run(tmp_path, [*switches, "-c", START, agent_path()], target) == expected
 
 
 @pytest.mark.parametrize("target", [["sub/goes.py"], ["-m", "goes"]])
@@ -66,13 +68,4 @@ def test_a_program_that_changes_its_directory_finds_its_modules(
         place.mkdir(exist_ok=True)
         (place / "goes.py").write_text("import os\nos.chdir('/')\nimport beside\n")
         (place / "beside.py").write_text("print('found')\n")
-    done = subprocess.run(
-        [sys.executable, "-c", START, agent_path(), "--connect", "127.0.0.1:1", *target],
-        cwd=tmp_path,
-        env={**os.environ, "DEBUGPY_RUNNING": "true"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.stdout == "found\n", done.stderr
+    assert run(tmp_path, ["-c", START, agent_path()], target) == "found\n"

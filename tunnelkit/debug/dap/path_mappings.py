@@ -17,11 +17,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
-from tunnelkit.mount_points import mount_points
+from tunnelkit.mount_points import kind_of
 
 Parts = tuple[str, ...]
 
-_SSHFS = b"fuse.sshfs"
+_SSHFS = "fuse.sshfs"
 _DRIVE = re.compile(r"[A-Za-z]:([\\/]|$)")
 #: VS Code expands these; other clients that read a launch.json may not.
 _WORKSPACE = re.compile(r"\$\{workspace(?:Folder|Root)(?::[^}]*)?\}")
@@ -233,26 +233,11 @@ def _resolved(path: str) -> tuple[str, ...]:
         return ()
     parent, name = posixpath.split(posixpath.normpath(path))
     try:
-        if _is_on_sshfs(os.fsencode(posixpath.join(parent, name))):
+        if kind_of(posixpath.join(parent, name)) == _SSHFS:
             return ()
         return posixpath.join(os.path.realpath(parent), name), os.path.realpath(path)
     except (OSError, ValueError):  # no path of a file: a NUL, half a character
         return ()
-
-
-def _is_on_sshfs(path: bytes) -> bool:
-    """True if the mount that holds a path, as its text says, is one of sshfs."""
-    try:
-        mounts = list(mount_points())
-    except OSError:  # no Linux
-        return False
-    holding = [
-        one for one in mounts if path == one.path or path.startswith(one.path.rstrip(b"/") + b"/")
-    ]
-    # Of several at one place the last counts.
-    return (
-        max(reversed(holding), key=lambda one: len(one.path)).kind == _SSHFS if holding else False
-    )
 
 
 def _plain(path: str) -> str:

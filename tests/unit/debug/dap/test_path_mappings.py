@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from tunnelkit.debug.dap import path_mappings
 from tunnelkit.debug.dap.path_mappings import MappedRoots, correct
-from tunnelkit.mount_points import MountPoint
+from tunnelkit.mount_points import kind_of
 
 MIRROR = MappedRoots("/home/me/code", "/scratch/me/code", fold_case=False)
 OURS = ("/home/me/code", "/scratch/me/code")
@@ -275,16 +276,14 @@ def test_no_file_is_looked_at_where_the_text_says_enough(monkeypatch: pytest.Mon
     assert seen == []
 
 
-@pytest.mark.parametrize(("kind", "asks"), [(b"fuse.sshfs", False), (b"ext4", True)])
+@pytest.mark.parametrize(("kind", "asks"), [("fuse.sshfs", False), ("ext4", True)])
 def test_symlinks_below_an_sshfs_are_not_followed(
-    kind: bytes, asks: bool, monkeypatch: pytest.MonkeyPatch
+    kind: str, asks: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    mounts = [
-        MountPoint(b"/", b"ext4", b"rw"),
-        MountPoint(b"/mnt/cluster", b"ext4", b"rw"),
-        MountPoint(b"/mnt/cluster", kind, b"rw"),
-    ]
-    monkeypatch.setattr(path_mappings, "mount_points", lambda: iter(mounts))
+    mounts = (("/", "ext4"), ("/mnt/cluster", "ext4"), ("/mnt/cluster", kind))
+    table = tmp_path / "mountinfo"
+    table.write_text("".join(f"1 2 0:3 / {place} rw - {one} x rw\n" for place, one in mounts))
+    monkeypatch.setattr(path_mappings, "kind_of", partial(kind_of, table=table))
     seen = looks(monkeypatch)
     assert not MIRROR.holds("/mnt/cluster/../cluster/a.py")
     assert bool(seen) is asks

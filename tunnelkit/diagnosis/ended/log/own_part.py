@@ -12,16 +12,11 @@ _NUMBERED = re.compile(
     r"(?:StepId=|step )|(?:StepId=|Step |Job )(?=\S+ exceeded ))"
     r"(?P<job>\d{1,12}(?:_\d{1,9})?)(?P<step>\.batch\b)?"
 )
+_OVER = STEPD + r"\*\*\* JOB (?P<job>\S+) ON \S+ CANCELLED AT \S+ DUE TO "
 #: The job was to run again, and may have written more.
-_AGAIN = re.compile(
-    STEPD + r"\*\*\* JOB \S+ ON \S+ CANCELLED AT \S+ "
-    r"DUE TO (?:PREEMPTION|NODE FAILURE|JOB REQUEUE)"
-)
+_AGAIN = re.compile(_OVER + r"(?:PREEMPTION|NODE FAILURE|JOB REQUEUE)")
 #: How a run ended that was not the last one.
-_ENDED = re.compile(
-    STEPD + r"\*\*\* JOB (?P<job>\S+) ON \S+ CANCELLED AT \S+ "
-    r"DUE TO (?:PREEMPTION|NODE FAILURE|JOB REQUEUE|TIME LIMIT)"
-)
+_ENDED = re.compile(_OVER + r"(?:PREEMPTION|NODE FAILURE|JOB REQUEUE|TIME LIMIT)")
 
 
 def since_restart(text: str, job: JobView | None) -> str:
