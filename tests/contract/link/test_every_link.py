@@ -155,7 +155,9 @@ async def test_a_cut_stream_has_no_exit_code(far: Far, tmp_path: Path) -> None:
     started = await far.open_stream(["echo"])
     await started.wait()
     # Each command may have a connection of its own: one that begins after the cut is not cut.
-    await asyncio.to_thread(wait_for, begun.exists, what="the command's beginning")
+    began = lambda: begun.exists() or running.done()  # noqa: E731
+    await asyncio.to_thread(wait_for, began, what="the command's beginning")
+    assert not running.done(), running
     await write_fd(stream.fileno(), b"there")
     assert await read_fd(stream.fileno(), 5) == b"there"
     far.cut(far.link)
