@@ -26,6 +26,7 @@ from benchlib import (
     ranksimrun,
     ranksreport,
     why,
+    whytools,
 )
 from benchlib.disk import place
 from benchlib.kuberig import pod_rig
@@ -210,9 +211,17 @@ def _probe(args: argparse.Namespace, rounds: int) -> tuple[Measures, list[str]]:
 
 
 def _why(args: argparse.Namespace, rounds: int) -> tuple[Measures, list[str]]:
-    found, notes = why.run(rounds, why.RTTS_MS if args.rtt is None else (args.rtt,))
+    rtts = why.RTTS_MS if args.rtt is None else (args.rtt,)
+    found, notes = why.run(rounds, rtts)
+    lines = table("why", found, digits=2)
+    for title, part in (("why", whytools.with_accounts), ("top", whytools.of_a_gpu)):
+        more, lacking = part(rounds, rtts)
+        if more:
+            lines += table(title, more, digits=2)
+        found |= more
+        notes += lacking
     replayed = why.replayed(rounds)
-    lines = [*table("why", found, digits=2), *table("a large cluster", replayed, digits=2)]
+    lines += table("a large cluster", replayed, digits=2)
     return found | replayed, [*lines, "", *notes]
 
 

@@ -6,7 +6,6 @@ The hand knows beforehand what to ask; reading the answers and finding the cause
 from __future__ import annotations
 
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,11 +17,10 @@ from benchlib.rankways import py_spy
 from benchlib.rig import NODE, Rig, rig, wait_until
 
 RTTS_MS = (0.0, 150.0)
-BY_TK, BY_LOGIN, BY_HAND, SEFF = (
+BY_TK, BY_LOGIN, BY_HAND = (
     "tk why, with a session",
     "tk why, a login of its own",
     "by hand: ssh and Slurm's commands",
-    "seff over ssh",
 )
 WAITING, FAILED, RUNNING = "waiting, s", "failed, s", "running, 1 s of samples, s"
 REPLAYED_S = "5,000 nodes, 20,000 waiting jobs replayed, s of CPU (bar 0.3)"
@@ -127,15 +125,6 @@ def _ways(one: Rig, job: str, hand: str, notes: list[str]) -> dict[str, Callable
         BY_LOGIN: partial(one.tk, *why, "--profile", "lab"),
         BY_HAND: partial(_run, one, [*master, "--", "login", hand]),
     }
-    if "yes" in _login(one, "command -v seff >/dev/null && echo yes; true"):
-        ways[SEFF] = partial(_run, one, [*master, "--", "login", f"seff {job}"])
-    else:
-        notes.append(
-            "- seff: not installed; no Debian package has it. It is contribs/seff of Slurm's "
-            "sources (a Perl script over perlapi), and needs slurmdbd"
-        )
-    if shutil.which("nvitop") is None or shutil.which("nvidia-smi") is None:
-        notes.append("- nvitop: skipped, it needs NVML, which this machine has not")
     if py_spy() is None:
         notes.append("- py-spy: not installed (scripts/setup --bench); by hand ps stands for it")
     return ways

@@ -43,15 +43,20 @@ def why_no_accounting() -> str | None:
 
 @contextmanager
 def accounting_lab() -> Iterator[LabInfo]:
-    """A lab of one's own whose Slurm has accounts: `lab` of this user, enforced with limits."""
+    """A lab of one's own whose Slurm has accounts, see `keep_accounts`."""
     with running_lab() as info:
-        state = require(Layout(info.dir))
-        database, dbd = free_port(), free_port()
-        state = _start_mariadb(state, database)
-        state = _start_slurmdbd(state, database, dbd)
-        _restart_slurmctld(state, dbd)
-        _make_accounts(info)
+        keep_accounts(info)
         yield info
+
+
+def keep_accounts(info: LabInfo) -> None:
+    """Give a lab's Slurm accounts: `lab` of this user, enforced with limits."""
+    state = require(Layout(info.dir))
+    database, dbd = free_port(), free_port()
+    state = _start_mariadb(state, database)
+    state = _start_slurmdbd(state, database, dbd)
+    _restart_slurmctld(state, dbd)
+    _make_accounts(info)
 
 
 def _start_mariadb(state: State, port: int) -> State:

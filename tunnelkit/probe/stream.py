@@ -23,6 +23,8 @@ from tunnelkit.probe.sample import thread_rows, window
 from tunnelkit.probe.threads import Sampled
 
 _FIRST_S, _PERIOD_S = 0.35, 2.0
+#: The first object waits so long for the GPU driver: `tk top --once` shows no other.
+_GPU_S = 1.0
 #: Of the periods that belong to a whole one.
 _WHOLE = 5
 #: The share of a core that sampling may cost; many threads are sampled less often.
@@ -58,6 +60,7 @@ class Stream:
     def __init__(self, job_id: str) -> None:
         self._job = JobProcesses(job_id)
         self._gpu = GpuStream(_PERIOD_S)
+        self._began = False
         self._sampled: List[Sampled] = []
         self._rounds = 0
         self._heard_s = time.monotonic()
@@ -142,7 +145,8 @@ class Stream:
         if places is not None:
             found["whole"] = True
             found["places"] = places.result(seconds)
-        found["gpu"] = self._gpu.latest()
+        found["gpu"] = self._gpu.latest() if self._began else self._gpu.first(_GPU_S)
+        self._began = True
         data = json.dumps(found, separators=(",", ":")).encode() + b"\n"
         while data:
             if not select.select([], [1], [], _PATIENCE_S)[1]:

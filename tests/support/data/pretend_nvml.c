@@ -3,6 +3,7 @@
  * Lines: `gpu LIMIT_MW USED_MIB TOTAL_MIB MOST_MHZ PID` begins a GPU; PID 0: no process.
  * `at BUSY MEMORY_BUSY POWER_MW MHZ REASONS` is one sample of it; the last one stays.
  * `fail CODE`: nvmlInit_v2 fails. `silent`: it never returns.
+ * tk asks for the first part; the second part is what `nvitop -1` of scripts/bench asks besides.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,10 +95,52 @@ int nvmlDeviceGetMemoryInfo(gpu_t *gpu, unsigned long long *memory) {
 }
 typedef struct { unsigned pid; unsigned long long used; unsigned a, b; } process_t;
 int nvmlDeviceGetComputeRunningProcesses_v3(gpu_t *gpu, unsigned *n, process_t *rows) {
+    unsigned room = *n;
     *n = gpu->pid ? 1 : 0;
+    if (room < *n) return 7; /* insufficient size: n says the room that is needed */
     if (gpu->pid) {
         rows[0].pid = gpu->pid;
         rows[0].used = gpu->used << 20;
     }
+    return 0;
+}
+
+/* What nvitop asks besides. */
+enum { NOT_SUPPORTED = 3 };
+int nvmlInitWithFlags(unsigned flags) { (void)flags; return nvmlInit_v2(); }
+int nvmlShutdown(void) { count = 0; return 0; }
+int nvmlSystemGetDriverVersion(char *text, unsigned size) {
+    snprintf(text, size, "550.54.15");
+    return 0;
+}
+int nvmlSystemGetCudaDriverVersion_v2(int *version) { *version = 12040; return 0; }
+int nvmlSystemGetCudaDriverVersion(int *version) { *version = 12040; return 0; }
+typedef struct { char legacy[16]; unsigned domain, bus, device, id, sub; char bus_id[32]; } pci_t;
+int nvmlDeviceGetPciInfo_v3(gpu_t *gpu, pci_t *pci) {
+    memset(pci, 0, sizeof *pci);
+    pci->bus = 1 + (unsigned)(gpu - gpus);
+    snprintf(pci->legacy, sizeof pci->legacy, "0000:%02X:00.0", pci->bus);
+    snprintf(pci->bus_id, sizeof pci->bus_id, "00000000:%02X:00.0", pci->bus);
+    return 0;
+}
+int nvmlDeviceGetTemperature(gpu_t *gpu, unsigned sensor, unsigned *celsius) {
+    (void)gpu; (void)sensor;
+    *celsius = 40;
+    return 0;
+}
+int nvmlDeviceGetPowerManagementLimit(gpu_t *gpu, unsigned *mw) { *mw = gpu->limit; return 0; }
+int nvmlDeviceGetEncoderUtilization(void) { return NOT_SUPPORTED; }
+int nvmlDeviceGetDecoderUtilization(void) { return NOT_SUPPORTED; }
+int nvmlDeviceGetFanSpeed(void) { return NOT_SUPPORTED; }
+int nvmlDeviceGetDisplayActive(void) { return NOT_SUPPORTED; }
+int nvmlDeviceGetPersistenceMode(void) { return NOT_SUPPORTED; }
+int nvmlDeviceGetPerformanceState(void) { return NOT_SUPPORTED; }
+int nvmlDeviceGetTotalEccErrors(void) { return NOT_SUPPORTED; }
+int nvmlDeviceGetComputeMode(void) { return NOT_SUPPORTED; }
+int nvmlDeviceGetDriverModel(void) { return NOT_SUPPORTED; }
+int nvmlDeviceGetProcessUtilization(void) { return NOT_SUPPORTED; }
+int nvmlDeviceGetGraphicsRunningProcesses_v3(gpu_t *gpu, unsigned *n, process_t *rows) {
+    (void)gpu; (void)rows;
+    *n = 0;
     return 0;
 }

@@ -13,6 +13,7 @@ from tunnelkit.probe.gpu.record import GpuRecord
 
 _PERIOD_S, _SMI_PERIOD_S = 0.5, 10.0
 _MOST_BYTES = 1 << 20
+_NOT_YET = "the driver has not answered yet"
 
 
 class GpuStream:
@@ -38,7 +39,20 @@ class GpuStream:
         self._heard_s = time.monotonic()
         self._buffer = b""
         self._latest: Dict[str, object] = watch.none_seen("")
-        self._over = False
+        self._over = self._has_answered = False
+
+    def first(self, limit_s: float) -> Dict[str, object]:
+        """Wait so long for the first answer; return it, or that there is none yet."""
+        ends_s = time.monotonic() + limit_s
+        answer = self.latest()
+        while not (self._has_answered or self._over):
+            left_s = ends_s - time.monotonic()
+            if left_s <= 0:
+                self._latest = watch.none_seen(_NOT_YET)
+                return self._latest
+            select.select([self._read], [], [], left_s)
+            answer = self.latest()
+        return answer
 
     def latest(self) -> Dict[str, object]:
         """Return the newest answer, or why there is none. Does not wait."""
@@ -52,6 +66,7 @@ class GpuStream:
         self._buffer = lines.pop()
         if lines:
             self._heard_s = time.monotonic()
+            self._has_answered = True
             answer: object = json.loads(lines[-1])
             if isinstance(answer, dict):
                 self._latest = answer
@@ -87,16 +102,20 @@ def _answers(period_s: float) -> Iterator[Dict[str, object]]:
     except nvml.NvmlError:
         yield from _without_nvml(period_s)
         return
+    # The first answer does not wait for a period: `tk top --once` has no other.
+    yield _found("NVML", library.window(0.0, _PERIOD_S))
     while True:
         yield _found("NVML", library.window(period_s, _PERIOD_S))
 
 
 def _without_nvml(period_s: float) -> Iterator[Dict[str, object]]:
+    seconds = 0.0
     while True:
-        answer = watch.look(period_s)
+        answer = watch.look(seconds)
         yield answer
         if not answer.get("gpus"):
             return
+        seconds = period_s
         if answer.get("source") == "nvidia-smi":
             # Each call costs much.
             time.sleep(_SMI_PERIOD_S)

@@ -67,6 +67,24 @@ def test_every_view_has_lines(show: Show) -> None:
     assert text_of(empty, show, history=False)
 
 
+@pytest.mark.parametrize(
+    ("busy", "words"),
+    [
+        ([()], "1 GPU"),
+        ([(9.0,)], "1 GPU, 9 % busy"),
+        ([(98.0,), (9.0,), ()], "3 GPUs, 9 to 98 % busy"),
+    ],
+)
+def test_the_first_line_says_how_busy_the_gpus_are(
+    busy: list[tuple[float, ...]], words: str
+) -> None:
+    gpus = [
+        GpuView(at, f"GPU-{at}", "A100", busy=one, processes={100: 1})
+        for at, one in enumerate(busy)
+    ]
+    assert headline(frame(look(rank(0), gpus=tuple(gpus)))).endswith(f" · {words}")
+
+
 def test_what_a_node_sends_does_not_reach_the_terminal_raw() -> None:
     nasty = ProcessView(1, name="\x1b[2J\nevil", run=1.0)
     text = "\n".join(text_of(frame(look(nasty)), Show.RANKS, history=True))

@@ -175,10 +175,15 @@ def headline(frame: TopInfo) -> str:
     if ranks > 1:
         parts.append(f"{ranks} ranks")
     if frame["gpus"]:
-        busy = [one["busy"] for one in frame["gpus"] if one["busy"] is not None]
-        span = f", {min(busy):.0f} to {max(busy):.0f} % busy" if busy else ""
-        parts.append(f"{len(frame['gpus'])} GPUs{span}")
+        parts.append(_gpus_in_words([one["busy"] for one in frame["gpus"]]))
     return shown(" · ".join(parts))
+
+
+def _gpus_in_words(busy: list[float | None]) -> str:
+    """Return their number, and the least and the most busy."""
+    known = [f"{one:.0f}" for one in sorted(one for one in busy if one is not None)]
+    span = " to ".join(dict.fromkeys([known[0], known[-1]])) if known else ""
+    return f"{len(busy)} GPU{'s' if len(busy) > 1 else ''}" + (f", {span} % busy" if span else "")
 
 
 def notes(frame: TopInfo) -> list[str]:
