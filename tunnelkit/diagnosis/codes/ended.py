@@ -78,7 +78,8 @@ _SCHEDULER = (
         Actor.YOU,
         "The job reached its time limit. Whether it worked until then is not on record.",
         "The scheduler's state TIMEOUT (PBS: -29), or DUE TO TIME LIMIT in the log. No samples "
-        "of its last quarter, and the log does not tell.",
+        "of its last quarter, and the log does not tell. TIMEOUT long before the job's own limit "
+        "is exit-unknown: a reservation's end, a used-up budget, or a silent srun (InactiveLimit).",
         "More --time if it worked; if it stood still, look where (`tk loop`).",
         fatal=True,
     ),

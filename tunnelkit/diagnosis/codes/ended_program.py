@@ -173,7 +173,8 @@ _EXCEPTIONS = (
         Actor.PROGRAM,
         "An exception ended the program.",
         "The traceback of the rank that failed first, in a chain the first exception. Proven if it "
-        "is the last that the program wrote and the exit code is 1, or torchrun names that rank.",
+        "is the last that the program wrote and the exit code is 1, or torchrun names that rank. "
+        "At most likely: the last words of R, Julia, Fortran, MATLAB, Java, Rust and Go.",
         "F5 if the job is kept; else `tk loop --post-mortem` stops at it.",
     ),
     _code(
@@ -204,15 +205,16 @@ _SIGNALS = (
         "segfault",
         Actor.PROGRAM,
         "The program crashed: segmentation fault.",
-        "Signal 11 by the process's parent or the scheduler; or exit code 139. Proven with 139 "
-        "only if the shell's line in the log says it too.",
+        "Signal 11 by the process's parent or the scheduler; exit code 139, proven only if the "
+        "shell's line in the log says it too; or forrtl's severe (174).",
         "PYTHONFAULTHANDLER=1 prints Python's stack at the crash.",
     ),
     _code(
         "abort",
         Actor.PROGRAM,
         "A C or C++ library aborted the program.",
-        "Signal 6, or exit code 134; `std::bad_alloc` in the log means memory.",
+        "Signal 6, or exit code 134, with the exception of C++ or the assertion that the log "
+        "names; `std::bad_alloc` means memory.",
         "PYTHONFAULTHANDLER=1 prints Python's stack at the crash.",
     ),
     _code(

@@ -36,7 +36,7 @@ def counted_at_limit(case: Case) -> Verdict | None:
     return Verdict(
         "oom-limit",
         f"failed: the kernel killed {victim_words(box)} for memory, at the {where}'s limit{limit}",
-        Certainty.PROVEN,
+        _certainty(case, box),
         because,
         next_steps=_more(case, level.limit_bytes or case.memory_limit),
     )
@@ -59,7 +59,7 @@ def counted_on_node(case: Case) -> Verdict | None:
         "oom-node",
         f"failed: {box.node} ran out of memory, and the kernel killed {victim_words(box)}; "
         "the job's own limit was not reached",
-        Certainty.PROVEN,
+        _certainty(case, box),
         because,
         next_steps=(
             NextStep("ask for memory (--mem), so that the scheduler reserves it"),
@@ -152,6 +152,13 @@ def _more(case: Case, limit: int | None) -> tuple[NextStep, ...]:
     asked, script = memory_option(limit * 1.25), script_name(case)
     command = f"sbatch --mem={asked} {script}" if script else f"tk up --mem {asked}"
     return (NextStep("with more memory", command), _LEAK)
+
+
+def _certainty(case: Case, box: BoxView) -> Certainty:
+    """Return at most likely for a kill that the job outlived: the script may have tried again."""
+    until_s = box.ended_s or (case.job.end_s if case.job is not None else None)
+    outlived = box.killed_s is not None and until_s is not None and until_s - box.killed_s > LATE_S
+    return Certainty.LIKELY if outlived else Certainty.PROVEN
 
 
 def _kills(box: BoxView) -> int:

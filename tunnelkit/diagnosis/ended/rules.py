@@ -11,6 +11,7 @@ from tunnelkit.diagnosis.ended.clean import hidden_step, not_on_record, well
 from tunnelkit.diagnosis.ended.exceptions import exception, not_there
 from tunnelkit.diagnosis.ended.files import files
 from tunnelkit.diagnosis.ended.gpu import build_mismatch, gpu_failed, gpu_memory
+from tunnelkit.diagnosis.ended.last_words import last_words
 from tunnelkit.diagnosis.ended.launch import no_output, not_started
 from tunnelkit.diagnosis.ended.memory import counted_at_limit, counted_on_node, recorded
 from tunnelkit.diagnosis.ended.pbs import PBS_ENDS, pbs_ending, pbs_moved, pbs_record
@@ -59,6 +60,7 @@ RULES: tuple[Rule, ...] = (
     crashed,
     killed,
     terminated,
+    last_words,
     set_up,
     shell,
     unexplained,
@@ -85,6 +87,7 @@ LOG_RULES = (
     not_there,
     exception,
     crashed,
+    last_words,
     set_up,
     shell,
     not_on_record,

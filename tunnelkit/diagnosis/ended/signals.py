@@ -6,6 +6,7 @@ import re
 
 from tunnelkit.diagnosis.ended.case import LATE_S, TK_STEPS, Case, FailedStep, black_box
 from tunnelkit.diagnosis.ended.exceptions import one_line
+from tunnelkit.diagnosis.ended.last_words import abort_words
 from tunnelkit.diagnosis.ended.log.raised import FATAL
 from tunnelkit.diagnosis.ended.time_limit import near_limit
 from tunnelkit.diagnosis.ended.words import (
@@ -98,10 +99,12 @@ def crashed(case: Case) -> Verdict | None:
             steps = tuple(one for one in steps if one is not _STACK) or (
                 NextStep("run it in the debugger", "tk loop"),
             )
-    alloc = next((one for one in case.hits if "bad_alloc" in one.text), None)
-    if signal == ABRT and alloc is not None:
-        because.insert(0, Evidence(alloc.text, "log"))
-        sentence = "aborted: malloc had no memory to give (std::bad_alloc)"
+    said = abort_words(case) if signal == ABRT else None
+    if said is not None:
+        because.insert(0, said[1])
+        no_memory = said[0].startswith("std::bad_alloc")
+        words = "malloc had no memory to give (std::bad_alloc)" if no_memory else said[0]
+        sentence = f"aborted: {words}"
     return Verdict(code, f"failed: it {sentence}", certainty, tuple(because), next_steps=steps)
 
 

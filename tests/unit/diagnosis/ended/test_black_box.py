@@ -36,6 +36,26 @@ def test_counters_prove_whose_limit_it_was() -> None:
     assert found.next_steps[0].command == "sbatch --mem=80G train.sh"
 
 
+@pytest.mark.parametrize(
+    ("state", "before_s", "certainty"),
+    [
+        ("FAILED", 5, PROVEN),
+        ("FAILED", 500, LIKELY),
+        ("TIMEOUT", 500, LIKELY),
+        ("TIMEOUT", 5, PROVEN),
+    ],
+)
+def test_a_kill_that_the_job_outlived_is_likely(
+    state: str, before_s: float, certainty: Certainty
+) -> None:
+    """The script may have tried again, or the other ranks have waited for the one killed."""
+    box = _box(
+        memory=(LEVEL,), victims=(KILLED,), ends=(KILLED,), killed_s=START_S + 600 - before_s
+    )
+    found = verdict(job(state, 1), box=box)
+    assert (found.code, found.certainty) == ("oom-limit", certainty)
+
+
 def test_the_node_ran_out_only_if_all_levels_were_counted() -> None:
     zero = MemoryLevel("job", oom=0, oom_kill=1)
     found = verdict(job("FAILED", 137), box=_box(memory=(zero,), ends=(KILLED,)))

@@ -196,9 +196,6 @@ MARKS: tuple[Mark, ...] = (
           r"- process (?P<rank>\d{1,6})", "rank {rank} called MPI_Abort with code {code}"),
     _mark("mpi-abort", r"^[Aa]bort\((?P<code>-?\d{1,10})\) on node (?P<rank>\d{1,6}) \(rank \d+ in "
           r"comm \d+\)", "rank {rank} called MPI_Abort with code {code}"),
-    # -- memory that malloc refused
-    _mark("exception", r"^terminate called after throwing an instance of 'std::bad_alloc'",
-          "malloc had no memory to give (std::bad_alloc)"),
 )  # fmt: skip
 
 
