@@ -19,7 +19,7 @@ from tunnelkit.diagnosis.waiting.situation import Situation, look
 from tunnelkit.diagnosis.waiting.slurm_reasons import reason_of
 from tunnelkit.diagnosis.waiting.unavailable import maintenance, nodes_down, reserved_soon
 
-#: The first that holds is the verdict.
+#: The first that holds is the verdict. The first two say that it can never start.
 RULES: tuple[Callable[[Situation], Verdict | None], ...] = (
     over_partition,
     never,
@@ -42,7 +42,9 @@ def judge_waiting(job: JobView, cluster: ClusterView, now_s: float) -> tuple[Ver
     if definite is not None:
         return (definite, *_even_then(definite, now))
     if now is not None and reason_of(job.reason).by_nodes:
-        for rule in RULES:
+        # Slurm itself says "never" there: full nodes are no reason.
+        rules = RULES[:2] if (job.reason or "") == "BadConstraints" else RULES
+        for rule in rules:
             if (found := rule(now)) is not None:
                 return (_as_sure_as_read(found, job),)
     return (judge_by_word(job),)

@@ -70,6 +70,17 @@ def test_an_account_limit_that_is_the_users_own() -> None:
     assert commands(found)[0] == "scancel 4"
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_no_job_is_named_to_end_for_gpus_which_it_may_not_have(known: bool) -> None:
+    limits = (Limit("QOS tiny", "MaxTRESPU", "gres/gpu", 4, 4),) if known else ()
+    mine = RunningJob("4", "alice", ("n1",), NOW_S + 600, account="lab", qos="tiny")
+    around = ClusterView(limits=limits, running=(mine,))
+    found = judged("QOSMaxGRESPerUser", around, qos="tiny", account="lab")
+    assert found.code == "limit-user"
+    assert commands(found)[0] == "squeue --me -t R -O JobID:20,EndTime:22,tres-alloc:80"
+    assert not any("scancel" in one for one in commands(found))
+
+
 def test_jobs_at_once() -> None:
     limits = (Limit("QOS tiny", "MaxJobsPU", "jobs", 1, 1),)
     found = judged("QOSMaxJobsPerUserLimit", ClusterView(limits=limits))

@@ -71,6 +71,12 @@ def test_never_no_node_with_the_features() -> None:
     assert found.code == "never" and "has the features h100&ib" in found.sentence
 
 
+def test_full_nodes_are_no_reason_where_slurm_says_never() -> None:
+    """It knows more of the request than tk can add up."""
+    found = _verdict(job("BadConstraints"), cluster(node("n1", used=4)))
+    assert (found.code, found.certainty) == ("never", Certainty.LIKELY)
+
+
 def test_never_longer_than_the_partition_allows() -> None:
     found = _verdict(job("PartitionConfig"), cluster(node("n1"), time_most_min=30))
     assert (found.code, found.certainty) == ("never", Certainty.PROVEN)

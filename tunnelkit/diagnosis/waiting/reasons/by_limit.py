@@ -19,6 +19,7 @@ from tunnelkit.diagnosis.waiting.slurm_reasons import Reason
 
 _SOURCE = "scontrol show assoc_mgr"
 _MOST_JOBS = 5
+_WITH_TRES = "squeue --me -t R -O JobID:20,EndTime:22,tres-alloc:80"
 #: The end of a limit's name -> for whom it is.
 _FOR = {
     "PU": "for each user",
@@ -49,7 +50,7 @@ def judge_limit(job: JobView, cluster: ClusterView, now_s: float, reason: Reason
     certainty = Certainty.PROVEN if _is_its_own(job, best) else Certainty.LIKELY
     own = _own(job, cluster, word, best) if code == "limit-user" else []
     mine = _mine(own, now_s)
-    steps = _steps(code, job, own, best)
+    steps = _steps(code, job, own, best, word)
     return Verdict(code, sentence, certainty, because + mine, next_steps=steps)
 
 
@@ -63,7 +64,7 @@ def _without_numbers(
     word = reason.limit
     of_user = reason.code == "limit-user"
     own = _own(job, cluster, word, None) if of_user and word is not None else []
-    steps = _steps(reason.code, job, own, None)
+    steps = _steps(reason.code, job, own, None, word)
     return Verdict(reason.code, sentence, Certainty.PROVEN, because, next_steps=steps)
 
 
@@ -204,11 +205,18 @@ def _until(one: RunningJob, now_s: float) -> str:
 
 
 def _steps(
-    code: str, job: JobView, own: list[RunningJob], limit: Limit | None
+    code: str,
+    job: JobView,
+    own: list[RunningJob],
+    limit: Limit | None,
+    word: LimitWord | None = None,
 ) -> tuple[NextStep, ...]:
     """own: running jobs of the user that count in the limit."""
     steps: list[NextStep] = []
-    if own:
+    if own and word is not None and word.what == "gres":
+        # Which of them have GPUs is not known here: the end of another frees none.
+        steps.append(NextStep("wait, or end one of your jobs that has some", _WITH_TRES))
+    elif own:
         steps.append(NextStep("wait, or end one of your jobs", f"scancel {own[0].job_id}"))
     if limit is not None and (minutes := minutes_that_fit(job, limit)) >= 1:
         steps.append(_shorter(job, minutes))
