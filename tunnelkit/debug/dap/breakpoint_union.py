@@ -4,8 +4,9 @@
 line that two of them name it stops where either wants it to; hit conditions and log messages are
 those of the client that has set them last.
 
-The debuggee gives the breakpoints of a file other numbers with each request. An editor knows them
-by the numbers of its last answer, so the events that name one are rewritten for it.
+The debuggee counts the breakpoints of all clients, and gives those of a file other numbers with each
+request. An editor has the numbers that it would have alone, so its answers, and the events that name
+one, are rewritten for it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class BreakpointUnion:
     def __init__(self, editor: Hashable) -> None:
         self._editor = editor
         self._files: dict[str, dict[Hashable, list[Message]]] = {}
+        #: The editor's next number: debuggees count from 0, each breakpoint of each request.
+        self._next = 0
         #: By file and line: the numbers of the editor's last answer.
         self._known: dict[str, dict[int | None, int]] = {}
         #: By file and number: the editor's number; None for a breakpoint of others alone.
@@ -71,24 +74,35 @@ class BreakpointUnion:
 
     # -- numbers --------------------------------------------------------------------
 
-    def answered(self, client: Hashable, path: str, sent: Merged, found: object) -> None:
-        """Note the debuggee's numbers of what a client's request has sent."""
-        pairs = zip(sent.breakpoints, objects(found), strict=False)
-        numbers = {_line(one): whole(answer.get("id")) for one, answer in pairs}
+    def answered(self, client: Hashable, path: str, sent: Merged, found: object) -> list[Message]:
+        """Note the debuggee's numbers of what a client's request has sent.
+
+        Returns the client's part of the debuggee's answer, an editor's with its own numbers."""
+        own = sent.of_client(found)
         if client == self._editor:
-            own = {_line(sent.breakpoints[place]) for place in sent.places}
+            own = [self._with_number(one) for one in own]
+            lines = (_line(sent.breakpoints[place]) for place in sent.places)
+            pairs = zip(lines, own, strict=False)
             self._known[path] = {
-                line: number
-                for line, number in numbers.items()
-                if number is not None and line in own
+                line: number for line, one in pairs if (number := whole(one.get("id"))) is not None
             }
-        known = self._known.get(path, {})
-        self._numbers[path] = {
-            number: known.get(line) for line, number in numbers.items() if number is not None
-        }
+        known, numbers = self._known.get(path, {}), {}
+        for one, answer in zip(sent.breakpoints, objects(found), strict=False):
+            if (number := whole(answer.get("id"))) is not None:
+                numbers[number] = known.get(_line(one))
+        self._numbers[path] = numbers
         self.renumbered = any(
             number != mine for one in self._numbers.values() for number, mine in one.items()
         )
+        return own
+
+    def _with_number(self, answer: Message) -> Message:
+        """Return one of the editor's with the number that it would have alone."""
+        number = whole(answer.get("id"))
+        if number is None:
+            return answer
+        mine, self._next = self._next, self._next + 1
+        return answer if number == mine else {**answer, "id": mine}
 
     def for_editor(self, event: Message) -> Message | None:
         """Return an event with the editor's numbers; None if it is about others' alone."""

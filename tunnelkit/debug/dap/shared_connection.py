@@ -171,8 +171,7 @@ class SharedConnection:
         arguments = {"source": {"path": path}, "breakpoints": merged.breakpoints}
 
         def answered(message: Message) -> None:
-            self._note_numbers(client, path, merged, message)
-            on_answer(_with_own(message, merged))
+            on_answer(self._with_own(client, path, merged, message))
 
         return self.ask("setBreakpoints", arguments, answered)
 
@@ -226,8 +225,7 @@ class SharedConnection:
         shared = self._breakpoints.shared(_ADAPTER, path)
 
         def answered(message: Message) -> Message:
-            self._note_numbers(_ADAPTER, path, merged, message)
-            return _with_own(message, merged) if shared else message
+            return self._with_own(_ADAPTER, path, merged, message)
 
         self._rewritten[whole(message.get("seq")) or 0] = answered
         if not shared:
@@ -242,10 +240,14 @@ class SharedConnection:
         shared = self._filters.shared(_ADAPTER, own)
         return dump({**message, "arguments": merged}) if shared else body
 
-    def _note_numbers(self, client: Hashable, path: str, sent: Merged, answer: Message) -> None:
-        if answer.get("success") is True:
-            found = section(answer, "body").get("breakpoints")
-            self._breakpoints.answered(client, path, sent, found)
+    def _with_own(self, client: Hashable, path: str, sent: Merged, answer: Message) -> Message:
+        """The answer as the client would have it alone; the same object if it is that already."""
+        body = section(answer, "body")
+        found = body.get("breakpoints")
+        if answer.get("success") is not True:
+            return answer
+        own = self._breakpoints.answered(client, path, sent, found)
+        return answer if own == found else {**answer, "body": {**body, "breakpoints": own}}
 
     def _adapter_leaves(self, message: Message, body: bytes) -> bytes:
         kept = self.watched or self.keeps
@@ -380,12 +382,6 @@ class SharedConnection:
 
 def _is_short(size_bytes: int) -> bool:
     return size_bytes <= _LONGEST_READ_BYTES
-
-
-def _with_own(answer: Message, merged: Merged) -> Message:
-    body = section(answer, "body")
-    own = merged.of_client(body.get("breakpoints"))
-    return {**answer, "body": {**body, "breakpoints": own}}
 
 
 def _as_disconnect(answer: Message) -> Message:

@@ -172,22 +172,8 @@ class Rig:
 
 
 def normal(bodies: list[bytes]) -> list[str]:
-    """Messages without their numbers; breakpoints are counted as they are mentioned first."""
-    known: dict[int, int] = {}
-
-    def number(value: int) -> int:
-        return known.setdefault(value, len(known))
-
-    messages = [json.loads(body) for body in bodies]
-    for message in messages:
-        message["seq"] = 0
-        body = message.get("body") or {}
-        named = [*body.get("breakpoints", ()), body.get("breakpoint")]
-        for one in filter(None, named):
-            one["id"] = number(one["id"])
-        if "hitBreakpointIds" in body:
-            body["hitBreakpointIds"] = [number(one) for one in body["hitBreakpointIds"]]
-    return [json.dumps(message) for message in messages]
+    """Messages without their numbers; those of breakpoints stay."""
+    return [json.dumps({**json.loads(body), "seq": 0}) for body in bodies]
 
 
 def session(
