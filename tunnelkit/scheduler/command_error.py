@@ -15,19 +15,21 @@ class CommandErrors:
     """The error messages of one scheduler's commands.
 
     scheduler, server: its names, as users know them. message_of: a command's message without
-    prefixes. transient: matches a message that the server could not be asked at all. hints: pattern
-    of the message -> hint; the first match counts.
+    prefixes. verdict_of: the part of stderr that tells whether the server could be asked.
+    transient: matches it if the server could not. hints: pattern of the message -> hint; the first
+    match counts.
     """
 
     scheduler: str
     server: str
     message_of: Callable[[Completed], str]
+    verdict_of: Callable[[str], str]
     transient: re.Pattern[str]
     hints: Sequence[tuple[str, str]]
 
-    def is_transient(self, message: str) -> bool:
+    def is_transient(self, error_text: str) -> bool:
         """True if the server could not be asked at all, rather than said no."""
-        return bool(self.transient.search(message))
+        return bool(self.transient.search(self.verdict_of(error_text)))
 
     def refusal(self, what: str, done: Completed) -> SchedulerError:
         """Return the error for a command that failed: the scheduler's message, with a hint."""
@@ -39,7 +41,7 @@ class CommandErrors:
                 hint=f"is this a {self.scheduler} login host? "
                 'set scheduler = "none" if it has no scheduler',
             )
-        if self.is_transient(said):
+        if self.is_transient(done.error_text):
             return SchedulerError(
                 what,
                 cause=said,

@@ -31,16 +31,21 @@ _HINTS: tuple[tuple[str, str], ...] = (
 )  # fmt: skip
 
 _TRANSIENT = re.compile(
-    r"cannot connect to|can't connect|connection (refused|timed out|reset)|timed out|time ?out|"
+    r"cannot connect to|can't connect|connection (refused|timed out|reset)|"
     r"communication failure|unable to communicate|end of file|premature end|server shutting down|"
-    r"server is busy|server busy|pbs_iff|no route to host|temporar|try again|protocol|munge|"
-    r"errno=|authentication|invalid credential|stale file handle",
-    re.IGNORECASE,
+    r"server is busy|server busy|pbs_iff|no route to host|resource temporarily unavailable|"
+    r"protocol|munge|errno=|authentication|invalid credential|stale file handle|"
+    # Whole messages only: a hook of the site may refuse a job with such words in a sentence.
+    r"^(?:q\w+: )?(?:submit error \()?(?:(?:operation |request |socket )?time(?:d ?| ?)out|"
+    r"try again(?: later)?)[.!) ]*(?:MSG=.*)?$",
+    re.IGNORECASE | re.MULTILINE,
 )
 _UNKNOWN = re.compile(r"unknown job id", re.IGNORECASE)
 _FINISHED = re.compile(
     r"job has finished|job already finished|invalid state for job|job is exiting", re.IGNORECASE
 )
+#: A site's hook may print more, but a cause is one line.
+_MOST_LINES = 8
 NO_HISTORY = re.compile(r"not configured to maintain job history", re.IGNORECASE)
 
 
@@ -53,10 +58,14 @@ def words_of(done: Completed) -> str:
         text = re.sub(r"^(qsub|qstat|qdel|qselect):\s*", "", line.strip())
         if text and text not in lines:
             lines.append(text)
-    return "; ".join(lines[:3])
+    return "; ".join(lines[:_MOST_LINES])
 
 
-_ERRORS = CommandErrors("PBS", "the PBS server", words_of, _TRANSIENT, _HINTS)
+def _verdict(error_text: str) -> str:
+    return error_text
+
+
+_ERRORS = CommandErrors("PBS", "the PBS server", words_of, _verdict, _TRANSIENT, _HINTS)
 is_transient, refusal, job_id = _ERRORS.is_transient, _ERRORS.refusal, _ERRORS.job_id
 
 

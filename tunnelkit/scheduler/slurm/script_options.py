@@ -111,7 +111,7 @@ class SlurmScriptOptions(LoginPrograms):
             return []
         said = slurm_words(Completed(code, b"", text.encode()))
         said = re.sub(r"(?:^|(?<=; ))allocation failure: ", "", said)
-        if code in (124, 127) or is_transient(said):
+        if code in (124, 127) or is_transient(text):
             return None
         return [Refusal(f"sbatch refuses it: {said or f'exit code {code}'}")]
 

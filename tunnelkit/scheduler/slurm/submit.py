@@ -206,6 +206,8 @@ _HINTS: tuple[tuple[str, str], ...] = (
     ("feature|constraint", "`sinfo -o '%N %f'` on the login host lists the features"),
     ("unrecognized option|invalid option", "look at extra under [allocation]: this Slurm does not "
      "know that option"),
+    ("unspecified error|cli_filter", "a rule of your site refuses the job: change what it names, or "
+     "ask your site"),
 )  # fmt: skip
 
 _TRANSIENT = re.compile(
@@ -218,6 +220,29 @@ _TRANSIENT = re.compile(
     re.IGNORECASE,
 )
 
+_ERROR_LINE = re.compile(r"^\w+: (?:error|fatal): ", re.MULTILINE)
+#: The lines before the verdict, and what sbatch gives as the reason.
+_VERDICT = re.compile(
+    r"(?s:(.*\n)?)[^\n]*(?:Batch job submission failed: |allocation failure: |cli_filter plugin )"
+    r"([^\n]*)"
+)
+#: A site may print more, but a cause is one line.
+_MOST_LINES = 8
+
+
+def _verdict(error_text: str) -> str:
+    """Return the part of stderr that tells whether the controller could be asked.
+
+    A site's job_submit plugin prints its reason in words of its own, before the verdict.
+    """
+    match = _VERDICT.match(error_text)
+    if match is None:
+        return error_text
+    # A plugin that refuses a job leaves this as the reason; so do some lost connections, alone.
+    if "Unspecified error" in match[2] and _ERROR_LINE.search(match[1] or ""):
+        return ""
+    return match[2]
+
 
 def slurm_words(done: Completed) -> str:
     """Return the lines of stderr that name the error, without Slurm's prefixes, as one line."""
@@ -227,12 +252,12 @@ def slurm_words(done: Completed) -> str:
         text = re.sub(r"^\w+: (error|fatal): ", "", line.strip())
         text = re.sub(r"^Batch job submission failed: ", "", text)
         text = re.sub(r"^slurm_\w+ error: ", "", text)
-        if text and text not in lines:
+        if re.search(r"\w", text) and text not in lines:
             lines.append(text)
-    return "; ".join(lines[-3:])
+    return "; ".join(lines[-_MOST_LINES:])
 
 
-_ERRORS = CommandErrors("Slurm", "Slurm's controller", slurm_words, _TRANSIENT, _HINTS)
+_ERRORS = CommandErrors("Slurm", "Slurm's controller", slurm_words, _verdict, _TRANSIENT, _HINTS)
 is_transient, refusal = _ERRORS.is_transient, _ERRORS.refusal
 
 

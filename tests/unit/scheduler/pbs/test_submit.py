@@ -211,6 +211,35 @@ def test_a_server_that_is_away_is_tried_again() -> None:
         assert caught.value.transient
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["Name a project, then try again", "gpu is temporarily closed", "your last job had a time out"],
+)
+def test_a_hook_of_the_site_refuses_once_in_its_own_words(text: str) -> None:
+    lines = "\n".join([f"qsub: {text}", *(f"rule {number}" for number in range(5))])
+    with pytest.raises(SchedulerError) as caught:
+        PBS().parse_submit(Completed(169, b"", lines.encode()))
+    error = caught.value
+    assert not error.transient
+    assert error.cause and text in error.cause and "rule 4" in error.cause
+    assert "does not answer" not in (error.hint or "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "qsub: Time out",
+        "Operation timed out",
+        "qsub: submit error (Try again MSG=busy)",
+        "pbs_iff: Resource temporarily unavailable",
+    ],
+)
+def test_the_servers_own_words_are_tried_again(line: str) -> None:
+    with pytest.raises(SchedulerError) as caught:
+        PBS().parse_submit(Completed(1, b"", line.encode()))
+    assert caught.value.transient
+
+
 def test_no_qsub_at_all() -> None:
     with pytest.raises(SchedulerError) as caught:
         PBS().parse_submit(Completed(127, b"", b"sh: 1: qsub: not found\n"))

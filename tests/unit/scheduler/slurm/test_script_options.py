@@ -229,6 +229,13 @@ def test_refusals() -> None:
     assert SLURM.refusals(request(), 124, "") is None
 
 
+def test_a_rule_of_the_site_refuses() -> None:
+    said = "sbatch: error: Name an account, then try again\nallocation failure: Unspecified error"
+    (one,) = SLURM.refusals(request(), 1, said) or ()
+    assert "Name an account, then try again; Unspecified error" in one.text
+    assert SLURM.refusals(request(), 1, "allocation failure: Unspecified error") is None
+
+
 def test_tk_s_own_options_are_the_last() -> None:
     words = [
         *SLURM.words(b"#!/bin/sh\n#SBATCH --mem=1G -t 5\n"),

@@ -203,6 +203,36 @@ def test_an_unreachable_controller_is_transient(stderr: str) -> None:
     assert caught.value.transient
 
 
+FAILED = "sbatch: error: Batch job submission failed: "
+
+
+@pytest.mark.parametrize(
+    ("reason", "verdict"),
+    [
+        ("sbatch: error: Name an account, then try again\n", f"{FAILED}Unspecified error"),
+        ("sbatch: error: gpu2 is temporarily closed\n", f"{FAILED}Access/permission denied"),
+        ("sbatch: error: time out of range: timed out jobs fill it\n",
+         "sbatch: error: cli_filter plugin terminated with error"),
+        ("".join(f"sbatch: error: rule {number}\n" for number in range(6)) +
+         "sbatch: error: -------\n", f"{FAILED}Unspecified error"),
+    ],
+)  # fmt: skip
+def test_a_rule_of_the_site_refuses_once_in_its_own_words(reason: str, verdict: str) -> None:
+    with pytest.raises(SchedulerError) as caught:
+        slurm.parse_submit(failed(reason + verdict + "\n"))
+    error = caught.value
+    assert not error.transient
+    assert error.cause and reason.split("\n")[0].removeprefix("sbatch: error: ") in error.cause
+    assert "---" not in error.cause
+    assert "does not answer" not in (error.hint or "")
+
+
+def test_an_unspecified_error_alone_may_be_a_lost_connection() -> None:
+    with pytest.raises(SchedulerError) as caught:
+        slurm.parse_submit(failed(f"{FAILED}Unspecified error\n"))
+    assert caught.value.transient
+
+
 def test_no_sbatch_at_all() -> None:
     with pytest.raises(SchedulerError) as caught:
         slurm.parse_submit(failed("sh: 1: sbatch: not found\n", 127))
