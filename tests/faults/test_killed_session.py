@@ -81,6 +81,16 @@ async def test_tk_down_after_a_kill_ends_job_and_ssh(project: Project) -> None:
     await project.nothing_left()
 
 
+async def test_a_new_job_may_have_another_node_than_the_last(project: Project) -> None:
+    status = await project.up("node2", "--cpus", "2")
+    os.kill(status["pid"], signal.SIGKILL)
+    await project.do_on_login("scancel", status["job"]["id"])
+    again = await project.up()
+    assert again["job"]["id"] != status["job"]["id"]
+    told = await project.do_on_login("scontrol", "show", "job", again["job"]["id"])
+    assert " ReqNodeList=(null) " in told
+
+
 @pytest.mark.logins(login=3, node1=2)  # each refused session closes its connection
 async def test_another_request_after_a_kill_is_refused_and_the_job_is_still_found(
     project: Project,

@@ -49,6 +49,8 @@ class LaunchRecord:
         left = LeftSession.load(paths.launch)
         #: The earlier session on this cluster; None if there was none, or after `settle`.
         self.left = left if left and left.login in (None, launch.cluster_name) else None
+        #: The node that was asked for; of a job that was taken over, when it was made.
+        self.node = launch.node
 
     def check(self, found: JobStatus, node: str | None) -> None:
         """Check that an earlier session's job was asked for as it is now.
@@ -68,16 +70,19 @@ class LaunchRecord:
         if left.settings is not None:
             check_same_request(self._launch.settings, left.settings, self._say)
 
-    def settle(self, *, taken_over: bool = False) -> None:
+    def settle(self, node: str | None, *, taken_over: bool = False) -> None:
         """Replace the earlier session's record. Call it before a job is submitted: it must be
         found even if the submission's answer never comes.
 
         A job that is taken over stays recorded with the request that it was made by.
         """
-        launch, left = self._launch, self.left
-        if taken_over and left is not None and left.settings is not None:
-            made_by = left.settings.allocation
-            launch = replace(launch, settings=replace(launch.settings, allocation=made_by))
+        left, settings = self.left, self._launch.settings
+        if taken_over and left is not None:
+            node = left.node or node
+            if left.settings is not None:
+                settings = replace(settings, allocation=left.settings.allocation)
+        self.node = node
+        launch = replace(self._launch, settings=settings, node=node)
         launch.save(self._paths.launch)
         self._paths.launch_wanted.unlink(missing_ok=True)
         self.left = None

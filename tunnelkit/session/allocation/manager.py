@@ -184,11 +184,11 @@ class AllocationManager:
             return await self._adopt(self._attach_job, node)
         job, say = self.job, self.setup.say
         if job is None:
-            await self._check_left_host(node)
+            node = await self._check_left_host(node)
             self._say_unasked(node)
             if node is not None:
                 await self.setup.install(node)
-            self._settle()
+            self._settle(node)
             self.allocated = Allocated(self.setup, () if node is None else (node,))
             return self.allocated
         found = await job.find()
@@ -198,26 +198,28 @@ class AllocationManager:
                 self._launch_record.check(found, node)
             self.adopted = True
             say(f"{job_words(found.job_id)} of this project is still there: taking it over")
-            self._settle(taken_over=True)
+            self._settle(node, taken_over=True)
             await job.drop_twins()
         else:
             await job.drop_ended()
             await job.wait_cancelled_gone(say)
-            self._settle()
+            self._settle(node)
             submitted = await self._submit(job, node, pending)
             say(f"submitted {job_words(submitted)}")
         return await self.wait_running(job, pending)
 
-    def _settle(self, *, taken_over: bool = False) -> None:
+    def _settle(self, node: str | None, *, taken_over: bool = False) -> None:
         if self._launch_record is not None:
-            self._launch_record.settle(taken_over=taken_over)
+            self._launch_record.settle(node, taken_over=taken_over)
 
-    async def _check_left_host(self, node: str | None) -> None:
-        """Check that no agent of an earlier session is left on another host without a scheduler:
-        nobody would end it. If it can't be reached, the user is warned. Raises AllocationError."""
+    async def _check_left_host(self, node: str | None) -> str | None:
+        """Return the host to use without a scheduler: that of an earlier session if none is named.
+
+        Of another one it checks that no agent of that session is left there: nobody would end it.
+        If it can't be reached, the user is warned. Raises AllocationError."""
         left = None if self._launch_record is None else self._launch_record.left
-        if left is None or left.node == node:
-            return
+        if left is None or node in (None, left.node):
+            return node if left is None else left.node
         setup, host = self.setup, left.node or self.setup.link.name
         try:
             await setup.install(left.node)
@@ -225,11 +227,12 @@ class AllocationManager:
             done = await setup.link.run(argv, node=left.node)
         except TunnelkitError as error:
             setup.say(f"an agent of tk may be left on {host}: {error.one_line()}")
-            return
+            return node
         if done.exit_code == 0:
             raise AllocationError(
                 f"this project's session is on {host}", hint=f"tk down first, then tk up {node}"
             )
+        return node
 
     async def wait_running(self, job: JobHandle, pending: PendingWatcher) -> Allocated:
         """Wait until the job runs (again). Raises AllocationError, SchedulerError."""
@@ -260,7 +263,7 @@ class AllocationManager:
     async def _adopt(self, job_id: str, node: str | None) -> Allocated:
         """Use a job that the user submitted, with an agent started in it."""
         allocated = await self.look_at(job_id, node)
-        self._settle()
+        self._settle(node)
         if self.setup.backend.brings_agent:
             self.setup.say(f"{job_id} adopted: it is yours, `tk down` leaves it")
         elif await allocated.has_agent():

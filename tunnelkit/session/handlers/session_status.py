@@ -24,7 +24,7 @@ def status_of(session: Session, *, closing: bool) -> SessionStatus:
         "pid": os.getpid(),
         "project": str(session.launch.settings.project_dir),
         "login": session.link.name,
-        "wanted_node": session.launch.node,
+        "wanted_node": session.record.node,
         "scheduler": cluster.job.scheduler.name if cluster.job is not None else "none",
         "job": _job(session),
         "node": _node(session),

@@ -96,13 +96,23 @@ def test_a_job_that_was_taken_over_stays_recorded_as_it_was_made(rig: Rig) -> No
     """A later `tk up --gpus 1` was refused: "gpus is 4, not 1"."""
     rig.left("node4", gpus=1)
     record = rig.record(rig.settings(kind="project", gpus=4), "node4")
-    record.settle(taken_over=True)
+    record.settle("node4", taken_over=True)
     assert rig.recorded().settings.allocation.gpus == 1
     assert not rig.paths.launch_wanted.exists()
     # It was ending: a new one is submitted instead.
     record.check(job("node4"), None)
-    record.settle()
+    record.settle("node4")
     assert rig.recorded().settings.allocation.gpus == 4
+
+
+def test_a_job_that_was_taken_over_stays_recorded_with_its_node(rig: Rig) -> None:
+    rig.left("node4")
+    record = rig.record(rig.settings())
+    record.check(job(), None)
+    record.settle(None, taken_over=True)
+    assert (record.node, rig.recorded().node) == ("node4", "node4")
+    record.settle(None)
+    assert (record.node, rig.recorded().node) == (None, None)
 
 
 def test_a_record_of_another_cluster_says_nothing_about_a_job_here(rig: Rig) -> None:

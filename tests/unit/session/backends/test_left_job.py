@@ -78,16 +78,17 @@ async def test_a_job_is_refused_as_another_one_and_taken_over_as_itself(session:
         await starts.up(gpus=4)
     assert starts.paths.launch.read_text() == recorded
 
-    again = await starts.up(NODE)
+    again = await starts.up()
     assert first.cluster.job is not None and again.cluster.job is not None
     assert again.cluster.job.job_id == first.cluster.job.job_id
     record = LaunchSpec.load(starts.paths.launch)
     assert (record.node, record.settings.allocation.gpus) == (NODE, 1)
     async with asyncio.timeout(PATIENCE_S):
         await again.down()
-    # With no job left the same request goes through.
+    # With no job left the same request goes through, on whichever node.
     other = await starts.up(gpus=4)
-    assert LaunchSpec.load(starts.paths.launch).settings.allocation.gpus == 4
+    record = LaunchSpec.load(starts.paths.launch)
+    assert (record.node, record.settings.allocation.gpus) == (None, 4)
     async with asyncio.timeout(PATIENCE_S):
         await other.down()
 
@@ -109,7 +110,8 @@ async def test_without_a_scheduler_an_agent_on_another_host_is_not_forgotten(
     assert "tk down first, then tk up hostB" in caught.value.one_line()
     assert LaunchSpec.load(starts.paths.launch).node == NODE
 
-    again = await starts.up(NODE)
+    again = await starts.up()
+    assert (again.cluster.node, LaunchSpec.load(starts.paths.launch).node) == (NODE, NODE)
     async with asyncio.timeout(PATIENCE_S):
         await again.down()
     # The agent has ended, though its record is there: hostB is tried.

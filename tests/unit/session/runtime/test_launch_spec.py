@@ -108,10 +108,26 @@ def test_node_and_job_stay_with_their_cluster(
     paths.launch.write_bytes(_RELEASED.read_bytes())
     (tmp_path / "tunnelkit.toml").write_text(f'[cluster]\nlogin = "{login}"\n')
     wanted = LaunchSpec(load(tmp_path, environ={}), None)
-    got = up._with_last_node(wanted, paths, with_job=True)
+    got = up._with_last_job(wanted, paths, with_job=True)
     told = capsys.readouterr().err
     if login == "me@cluster-a":
         assert (got.node, got.attach_job, told) == ("gpu07", "4711", "")
     else:
         assert (got.node, got.attach_job) == (None, None)
         assert "me@cluster-a" in told and "4711" in told
+
+
+@pytest.mark.parametrize(
+    ("left_job", "typed_job", "with_job"),
+    [(None, None, True), (None, None, False), ("4711", None, False), ("4711", "4712", True)],
+)
+def test_a_new_job_is_not_asked_for_on_the_node_of_the_last(
+    file: Path, tmp_path: Path, left_job: str | None, typed_job: str | None, with_job: bool
+) -> None:
+    paths = session_paths(tmp_path)
+    paths.launch.parent.mkdir(parents=True)
+    left = {**released(), "node": "node4", "attach_job": left_job}
+    paths.launch.write_text(json.dumps(left))
+    (tmp_path / "tunnelkit.toml").write_text('[cluster]\nlogin = "me@cluster-a"\n')
+    wanted = LaunchSpec(load(tmp_path, environ={}), None, attach_job=typed_job)
+    assert up._with_last_job(wanted, paths, with_job=with_job) == wanted

@@ -247,7 +247,7 @@ async def _up(launch: LaunchSpec) -> SessionStatus:
     follower = Follower(paths)
     with follower.minding_interrupts():
         if not is_alive(paths):
-            control_client.start_daemon(_with_last_node(launch, paths, with_job=not over), paths)
+            control_client.start_daemon(_with_last_job(launch, paths, with_job=not over), paths)
         try:
             return await follower.follow()
         except TunnelkitError as error:
@@ -319,8 +319,8 @@ async def _has_ended(paths: SessionPaths) -> bool:
     return False
 
 
-def _with_last_node(launch: LaunchSpec, paths: SessionPaths, *, with_job: bool) -> LaunchSpec:
-    """Add the node and job of a killed session; a clean end removes its launch file.
+def _with_last_job(launch: LaunchSpec, paths: SessionPaths, *, with_job: bool) -> LaunchSpec:
+    """Add the user's job of a killed session, with its node; a clean end removes its launch file.
 
     with_job: a job that the user submitted may still be of use.
     """
@@ -344,7 +344,9 @@ def _with_last_node(launch: LaunchSpec, paths: SessionPaths, *, with_job: bool) 
                 f"{printable(left.login)} stays there: {printable(what)} — end it there"
             )
         return launch
-    job = launch.attach_job or (left.attach_job if with_job else None)
+    job = left.attach_job if with_job else None
+    if job is None or launch.attach_job not in (None, job):
+        return launch
     return replace(launch, node=launch.node or left.node, attach_job=job)
 
 
