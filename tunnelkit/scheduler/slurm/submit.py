@@ -206,7 +206,7 @@ _HINTS: tuple[tuple[str, str], ...] = (
     ("feature|constraint", "`sinfo -o '%N %f'` on the login host lists the features"),
     ("unrecognized option|invalid option", "look at extra under [allocation]: this Slurm does not "
      "know that option"),
-    ("unspecified error|cli_filter", "a rule of your site refuses the job: change what it names, or "
+    ("unspecified error|cli_filter", "a rule of your site refuses it: change what it names, or "
      "ask your site"),
 )  # fmt: skip
 

@@ -34,6 +34,25 @@ def check_same_request(asked: Settings, has: Settings, tell: Callable[[str], Non
         tell(f"{origin} says {key} = {wanted}; this session has {current}, until tk down")
 
 
+def check_same_cluster(asked: Settings, has: str, tell: Callable[[str], None]) -> None:
+    """Check what asks for another cluster than `has`, the one of the session that is up.
+
+    Raises UsageError for a flag, a variable, or the profile that one of these names. tell: called
+    with a message for a file, which may have been changed meanwhile.
+    """
+    keys = ("context", "namespace") if asked.cluster.is_kubernetes else ("login",)
+    origins = [asked.origins[f"cluster.{key}"] for key in keys]
+    origins = [asked.origins["profile"] if one.kind == "profile" else one for one in origins]
+    wanted = asked.require_cluster()
+    typed = next((one for one in origins if one.kind in ("flag", "environment")), None)
+    if typed is not None:
+        raise UsageError(
+            f"this project's session goes to {has}, not to {wanted} ({typed})",
+            hint="tk down first, then tk up again as you wrote it",
+        )
+    tell(f"{origins[0]} says {wanted}; this session goes to {has}, until tk down")
+
+
 class LaunchRecord:
     """Makes the session's launch record the one that the next session reads.
 

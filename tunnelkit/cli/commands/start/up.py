@@ -241,6 +241,7 @@ async def _up(launch: LaunchSpec) -> SessionStatus:
                 hint=f"tk down first, then tk up {launch.node}",
             )
         else:
+            await _check_same_cluster(launch, status)
             _check_same_job(launch, status)
             if status["job"] is not None and launch.attach_job is None:
                 _check_same_request(launch, paths)
@@ -273,6 +274,18 @@ async def _current_unless_killed(paths: SessionPaths) -> SessionStatus | None:
         except TimeoutExpired:
             raise error from None
         return None
+
+
+async def _check_same_cluster(launch: LaunchSpec, status: SessionStatus) -> None:
+    from tunnelkit.session.allocation.launch_record import check_same_cluster
+    from tunnelkit.session.connection.same_host import is_same_host
+
+    asked, has = launch.settings, status["login"]
+    wanted = asked.require_cluster()
+    if wanted == has:
+        return
+    if asked.cluster.is_kubernetes or not await is_same_host(asked, wanted, has):
+        check_same_cluster(asked, printable(has), lambda text: note(f"  {text}"))
 
 
 def _check_same_job(launch: LaunchSpec, status: SessionStatus) -> None:
