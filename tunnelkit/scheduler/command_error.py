@@ -14,14 +14,15 @@ from tunnelkit.model import Completed
 class CommandErrors:
     """The error messages of one scheduler's commands.
 
-    scheduler, server: its names, as users know them. message_of: a command's message without
-    prefixes. verdict_of: the part of stderr that tells whether the server could be asked.
-    transient: matches it if the server could not. hints: pattern of the message -> hint; the first
-    match counts.
+    scheduler, server: its names, as users know them. programs: matches its commands' names.
+    message_of: a command's message without prefixes. verdict_of: the part of stderr that tells
+    whether the server could be asked. transient: matches it if the server could not. hints: pattern
+    of the message -> hint; the first match counts.
     """
 
     scheduler: str
     server: str
+    programs: str
     message_of: Callable[[Completed], str]
     verdict_of: Callable[[str], str]
     transient: re.Pattern[str]
@@ -34,7 +35,7 @@ class CommandErrors:
     def refusal(self, what: str, done: Completed) -> SchedulerError:
         """Return the error for a command that failed: the scheduler's message, with a hint."""
         said = self.message_of(done)
-        if done.exit_code == 127 or "command not found" in said:
+        if done.exit_code == 127 or self._is_absent(done.error_text):
             return SchedulerError(
                 what,
                 cause=said or "the command was not found",
@@ -50,6 +51,13 @@ class CommandErrors:
             )
         hint = next((hint for pattern, hint in self.hints if re.search(pattern, said, re.I)), None)
         return SchedulerError(what, cause=said or f"exit status {done.exit_code}", hint=hint)
+
+    def _is_absent(self, error_text: str) -> bool:
+        """True if the login shell has not found the command: csh has no exit status for that.
+
+        What the shell's start files have not found stands before what the command prints."""
+        last = error_text.strip().rpartition("\n")[2]
+        return bool(re.search(rf"\b(?:{self.programs}): command not found", last, re.IGNORECASE))
 
     def job_id(
         self, done: Completed, form: re.Pattern[str], *, program: str, lists: str, refused: str

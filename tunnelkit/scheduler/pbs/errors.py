@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import dropwhile
 
 from tunnelkit.model import Completed
 from tunnelkit.scheduler.command_error import CommandErrors
@@ -36,7 +37,7 @@ _TRANSIENT = re.compile(
     r"server is busy|server busy|pbs_iff|no route to host|resource temporarily unavailable|"
     r"protocol|munge|errno=|authentication|invalid credential|stale file handle|"
     # Whole messages only: a hook of the site may refuse a job with such words in a sentence.
-    r"^(?:q\w+: )?(?:submit error \()?(?:(?:operation |request |socket )?time(?:d ?| ?)out|"
+    r"^(?:\S+: )?(?:submit error \()?(?:(?:operation |request |socket )?time(?:d ?| ?)out|"
     r"try again(?: later)?)[.!) ]*(?:MSG=.*)?$",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -49,10 +50,21 @@ _MOST_LINES = 8
 NO_HISTORY = re.compile(r"not configured to maintain job history", re.IGNORECASE)
 
 
+#: The beginning of a line that a command of PBS or a library of it printed, not the login shell.
+_OWN_LINE = re.compile(
+    r"(?:\S*/)?(?:q(?:sub|stat|del|select)|pbs\w*|auth|munge): |"
+    r"connection (?:refused|timed out|reset)|operation timed out|no route to host|"
+    r"can(?:'t|not) connect to|unable to communicate|communication failure|"
+    r"error in connection|end of file|premature end|.*resource temporarily unavailable",
+    re.IGNORECASE,
+)
+
+
 def words_of(done: Completed) -> str:
-    """Return stderr as one line, without the usage text that follows a wrong option."""
+    """Return stderr as one line, from PBS's first line on, without the usage text after a wrong
+    option."""
     lines: list[str] = []
-    for line in done.error_text.splitlines():
+    for line in _own(done.error_text) or done.error_text.splitlines():
         if line.lstrip().lower().startswith("usage:"):
             break
         text = re.sub(r"^(qsub|qstat|qdel|qselect):\s*", "", line.strip())
@@ -61,11 +73,20 @@ def words_of(done: Completed) -> str:
     return "; ".join(lines[:_MOST_LINES])
 
 
+def _own(error_text: str) -> list[str]:
+    """Return the lines from PBS's first one on: a hook's text may have several lines."""
+    lines = error_text.splitlines()
+    return list(dropwhile(lambda line: not _OWN_LINE.match(line.strip()), lines))
+
+
 def _verdict(error_text: str) -> str:
-    return error_text
+    """Return the lines that are PBS's own: a login shell's start files may print anything."""
+    lines = [line.strip() for line in error_text.splitlines()]
+    return "\n".join(line for line in lines if _OWN_LINE.match(line))
 
 
-_ERRORS = CommandErrors("PBS", "the PBS server", words_of, _verdict, _TRANSIENT, _HINTS)
+_PROGRAMS = "qsub|qstat|qdel|qselect"
+_ERRORS = CommandErrors("PBS", "the PBS server", _PROGRAMS, words_of, _verdict, _TRANSIENT, _HINTS)
 is_transient, refusal, job_id = _ERRORS.is_transient, _ERRORS.refusal, _ERRORS.job_id
 
 

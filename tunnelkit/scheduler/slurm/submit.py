@@ -220,7 +220,7 @@ _TRANSIENT = re.compile(
     re.IGNORECASE,
 )
 
-_ERROR_LINE = re.compile(r"^\w+: (?:error|fatal): ", re.MULTILINE)
+_ERROR_LINE = re.compile(r"^(?:\w+: (?:error|fatal)|slurm_\w+ error): .*", re.MULTILINE)
 #: The lines before the verdict, and what sbatch gives as the reason.
 _VERDICT = re.compile(
     r"(?s:(.*\n)?)[^\n]*(?:Batch job submission failed: |allocation failure: |cli_filter plugin )"
@@ -233,11 +233,12 @@ _MOST_LINES = 8
 def _verdict(error_text: str) -> str:
     """Return the part of stderr that tells whether the controller could be asked.
 
-    A site's job_submit plugin prints its reason in words of its own, before the verdict.
+    A site's job_submit plugin prints its reason in words of its own, before the verdict; the login
+    shell's start files may print anything before Slurm's lines.
     """
     match = _VERDICT.match(error_text)
     if match is None:
-        return error_text
+        return "\n".join(_ERROR_LINE.findall(error_text)) or error_text
     # A plugin that refuses a job leaves this as the reason; so do some lost connections, alone.
     if "Unspecified error" in match[2] and _ERROR_LINE.search(match[1] or ""):
         return ""
@@ -257,7 +258,10 @@ def slurm_words(done: Completed) -> str:
     return "; ".join(lines[-_MOST_LINES:])
 
 
-_ERRORS = CommandErrors("Slurm", "Slurm's controller", slurm_words, _verdict, _TRANSIENT, _HINTS)
+_PROGRAMS = "sbatch|squeue|scancel|srun|sacct|scontrol|sinfo"
+_ERRORS = CommandErrors(
+    "Slurm", "Slurm's controller", _PROGRAMS, slurm_words, _verdict, _TRANSIENT, _HINTS
+)
 is_transient, refusal = _ERRORS.is_transient, _ERRORS.refusal
 
 

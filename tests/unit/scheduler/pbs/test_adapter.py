@@ -217,6 +217,45 @@ def test_a_server_that_is_away_is_no_end(code: int) -> None:
     assert PBS().parse_history(away) is JobState.UNKNOWN
 
 
+_NOISE = b"""NOTE: /scratch is for temporary files only
+If authentication times out, try again: connection timed out, errno=5
+.bashrc: line 12: module: command not found
+"""
+
+
+def test_what_the_login_shell_prints_is_not_the_servers() -> None:
+    me = b"tk-user alice\n"
+    [job] = PBS().parse_find(done(me + found(), _NOISE), "debug")
+    assert job.job_id == "14.login"
+    assert PBS().parse_find(done(me, _NOISE), "debug") == []
+    gone = done(stderr=_NOISE + answer("qstat-unknown-job").stderr, code=153)
+    assert ask(gone, "14.login").state is JobState.UNKNOWN
+    assert PBS().parse_history(gone) is JobState.ENDED
+    for code in (0, 111):
+        with pytest.raises(SchedulerError) as caught:
+            ask(done(stderr=_NOISE + DOWN.stderr, code=code), "14.login")
+        assert caught.value.transient
+        assert caught.value.cause == (
+            "Connection refused; cannot connect to server login (errno=111)"
+        )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"pbs_iff: cannot connect to host",
+        b"auth: error returned: 15029 (munge)",
+        b"Cannot connect to default server host 's' - check pbs_server daemon.",
+        b"Unable to communicate with s(10.0.0.1)",
+        b"/opt/pbs/bin/qstat: End of File",
+    ],
+)
+def test_a_servers_silence_is_known_by_any_of_its_lines(line: bytes) -> None:
+    with pytest.raises(SchedulerError) as caught:
+        ask(done(stderr=_NOISE + line + b"\n"), "14.login")
+    assert caught.value.transient
+
+
 def test_what_is_no_job_id_is_refused_for_good() -> None:
     with pytest.raises(SchedulerError) as caught:
         ask(answer("qstat-bad-jobid"), "14")

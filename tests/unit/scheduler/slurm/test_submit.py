@@ -233,6 +233,29 @@ def test_an_unspecified_error_alone_may_be_a_lost_connection() -> None:
     assert caught.value.transient
 
 
+_NOISE = ".bashrc: line 12: module: command not found\n"
+
+
+def test_what_the_login_shell_prints_is_not_slurms() -> None:
+    with pytest.raises(SchedulerError) as caught:
+        slurm.parse_submit(failed(f"{_NOISE}{FAILED}Invalid qos specification\n"))
+    assert "sacctmgr" in (caught.value.hint or "") and not caught.value.transient
+    away = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n"
+    with pytest.raises(SchedulerError) as caught:
+        slurm.parse_query(failed(_NOISE + away), ["42"])
+    assert caught.value.transient
+    note = "NOTE: /scratch is for temporary files; try again later\nsqueue: error: Invalid user\n"
+    with pytest.raises(SchedulerError) as caught:
+        slurm.parse_query(failed(note), ["42"])
+    assert not caught.value.transient
+
+
+def test_no_sbatch_in_a_csh() -> None:
+    with pytest.raises(SchedulerError) as caught:
+        slurm.parse_submit(failed(f"{_NOISE}sbatch: Command not found.\n"))
+    assert caught.value.hint and 'scheduler = "none"' in caught.value.hint
+
+
 def test_no_sbatch_at_all() -> None:
     with pytest.raises(SchedulerError) as caught:
         slurm.parse_submit(failed("sh: 1: sbatch: not found\n", 127))
