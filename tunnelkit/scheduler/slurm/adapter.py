@@ -45,11 +45,13 @@ _ROW = re.compile(
     r"\|([^|]*)\|(.*)"
 )
 
-# squeue takes filters from the environment too. One left in a user's shell profile would
-# hide the job from tk, and `find` would let a second one be submitted.
+# squeue takes options from the environment too. A filter left in a user's shell profile would
+# hide the job from tk, and `find` would let a second one be submitted. With the last two a job
+# has several rows: for its partitions, for its clusters.
 _CLEAN = (
     "env", "-u", "SQUEUE_PARTITION", "-u", "SQUEUE_ACCOUNT", "-u", "SQUEUE_QOS",
     "-u", "SQUEUE_LICENSES", "-u", "SQUEUE_NAMES", "-u", "SQUEUE_USERS",
+    "-u", "SQUEUE_PRIORITY", "-u", "SQUEUE_SIBLING",
 )  # fmt: skip
 
 _ENDING = {"COMPLETING", "STAGE_OUT"}
@@ -164,12 +166,13 @@ class Slurm(LoginPrograms):
     def parse_find(self, done: Completed, job_name: str) -> list[JobStatus]:
         """See `Scheduler.parse_find`."""
         # A refused sbatch leaves a FAILED record behind, so states count, not presence.
-        unfinished = [
-            status
+        # By id: a squeue that a site wraps may have a row for each of a job's partitions.
+        unfinished = {
+            status.job_id: status
             for status, name in self._rows(done)
             if name == job_name and status.state is not JobState.ENDED
-        ]
-        return sorted(unfinished, key=lambda status: int(status.job_id.partition("_")[0]))
+        }
+        return sorted(unfinished.values(), key=lambda job: int(job.job_id.partition("_")[0]))
 
     def estimate(self, job_id: str) -> Command | None:
         """See `Scheduler.estimate`."""

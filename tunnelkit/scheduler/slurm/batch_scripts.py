@@ -135,7 +135,16 @@ class SlurmBatchScripts(LoginPrograms):
     def running(self) -> list[str]:
         """See `BatchScripts.running`."""
         squeue = self._program("squeue")
-        filters = ("PARTITION", "ACCOUNT", "QOS", "LICENSES", "NAMES", "USERS")
+        filters = (
+            "PARTITION",
+            "ACCOUNT",
+            "QOS",
+            "LICENSES",
+            "NAMES",
+            "USERS",
+            "PRIORITY",
+            "SIBLING",
+        )
         clean = [word for name in filters for word in ("-u", f"SQUEUE_{name}")]
         programs = (squeue, f"{squeue.removesuffix('squeue')}scontrol")
         return ["env", *clean, "sh", "-c", _RUNNING, "sh", *programs]

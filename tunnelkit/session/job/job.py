@@ -102,7 +102,7 @@ class JobHandle:
         # A running job first, then the oldest.
         best = next((job for job in jobs if job.state is JobState.RUNNING), jobs[0])
         self.job_id = best.job_id
-        self._twins = [job.job_id for job in jobs if job is not best]
+        self._twins = [job.job_id for job in jobs if job.job_id != best.job_id]
         return best
 
     async def look_for_twins(self) -> None:

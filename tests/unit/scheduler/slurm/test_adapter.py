@@ -38,6 +38,14 @@ def test_a_filter_in_the_persons_environment_hides_nothing() -> None:
     assert slurm.find("tk-a").argv[:3] == ("env", "-u", "SQUEUE_PARTITION")
 
 
+def test_a_job_with_a_row_for_each_partition_is_one_job() -> None:
+    """As with SQUEUE_PRIORITY in the user's profile: tk took the job for its own second one."""
+    assert {"SQUEUE_PRIORITY", "SQUEUE_SIBLING"} <= set(slurm.find("tk-a").argv)
+    row = b"6|PENDING|Priority||n/a|N/A|N/A|9:00|6|%s|tk-a\n"
+    (job,) = slurm.parse_find(done(row % b"cpu" + row % b"gpu"), "tk-a")
+    assert job.job_id == "6"
+
+
 def test_statuses() -> None:
     found = slurm.parse_query(done(TABLE), ["1", "2", "6", "10", "15", "99"])
     running = found["1"]

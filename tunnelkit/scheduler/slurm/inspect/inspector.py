@@ -27,6 +27,7 @@ box_dir=$3 box_job=$4
 log_out=$5 log_err=$6 log_given=$7
 PATH=${2:+$2:}$PATH
 unset SQUEUE_PARTITION SQUEUE_ACCOUNT SQUEUE_QOS SQUEUE_LICENSES SQUEUE_NAMES SQUEUE_USERS
+unset SQUEUE_PRIORITY SQUEUE_SIBLING
 # Without a limit for an array's indexes, which are cut off after 64 characters.
 export SLURM_TIME_FORMAT=%s SLURM_BITSTR_LEN=0
 section now date +%s
@@ -87,6 +88,7 @@ SCRIPT = "".join(
 _NEWEST = r"""
 PATH=${1:+$1:}$PATH
 unset SQUEUE_PARTITION SQUEUE_ACCOUNT SQUEUE_QOS SQUEUE_LICENSES SQUEUE_NAMES SQUEUE_USERS
+unset SQUEUE_PRIORITY SQUEUE_SIBLING
 SLURM_TIME_FORMAT=%s timeout 10 squeue --me --noheader -t all -o 'tk-job %i %T %e %V' </dev/null
 """
 
