@@ -23,7 +23,7 @@ USUAL_DIRS = (
 
 #: sh code. $1: directories after the PATH. $2: not empty: Slurm's version does not matter. Each
 #: line of the answer starts with a marker, as banners may come before. Torque prints its version on
-#: stderr, OpenPBS on stdout. Sets $kind as `parse_detect` will find it.
+#: stderr (2.x: `version:`), OpenPBS on stdout. Sets $kind as `parse_detect` will find it.
 DETECT_SCRIPT = r"""
 PATH=$PATH${1:+:$1}
 conf=${PBS_CONF_FILE:-/etc/pbs.conf}
@@ -39,13 +39,14 @@ fi
 if command -v qstat >/dev/null 2>&1; then
   v=$(qstat --version 2>&1 </dev/null)
   printf '%s\n' "$v" | sed 's/^/tk-qstat /'
-  case $v in *pbs_version*|*Version:*)
+  case $v in *pbs_version*|*Version:*|version:*)
     qstat -B -f 2>/dev/null </dev/null | sed -n 's/^ *job_history_enable = /tk-history /p'
     [ "$kind" = slurm ] && ! timeout 10 sinfo -h >/dev/null 2>&1 </dev/null &&
       command -v qsub >/dev/null 2>&1 && kind=none &&
       echo tk-silent slurm;;
   esac
-  [ "$kind" = slurm ] || case $v in *pbs_version*) kind=pbs ;; *Version:*) kind=torque ;; esac
+  [ "$kind" = slurm ] ||
+    case $v in *pbs_version*) kind=pbs ;; *Version:*|version:*) kind=torque ;; esac
 fi
 echo tk-done
 """
@@ -100,7 +101,7 @@ def parse_detect(done: Completed) -> Detected:
         said = _said(lines, "tk-qstat ")
         if match := re.search(r"pbs_version\s*=\s*(\S+)", said):
             return Detected("pbs", match[1], dirs["qsub"], dirs, history)
-        if match := re.search(r"^Version:\s*(\S+)", said, re.MULTILINE):
+        if match := re.search(r"^[Vv]ersion:\s*(\S+)", said, re.MULTILINE):
             return Detected("torque", match[1], dirs["qsub"], dirs, history)
     return Detected("none", bin_dirs=dirs)
 

@@ -82,6 +82,12 @@ def test_torque_speaks_on_stderr(tmp_path: Path) -> None:
     assert parse_detect(answer(tmp_path)) == Detected("torque", "6.1.2", str(tmp_path))
 
 
+def test_an_older_torque_writes_its_version_in_lower_case(tmp_path: Path) -> None:
+    program(tmp_path, "qsub", "exit 1")
+    program(tmp_path, "qstat", "echo version: 2.5.12 >&2")
+    assert parse_detect(answer(tmp_path)) == Detected("torque", "2.5.12", str(tmp_path))
+
+
 def test_a_usual_place_is_looked_at_after_the_path(tmp_path: Path) -> None:
     on_path, opt = tmp_path / "path", tmp_path / "opt"
     on_path.mkdir()

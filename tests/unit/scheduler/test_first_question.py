@@ -34,6 +34,7 @@ def about(job: str) -> Ask:
     return lambda inspector: inspector.inspect(job, INNER)
 
 
+OLD_TORQUE = {**TORQUE, "qstat": TORQUE["qstat"].replace("Version:", "version:")}
 ABOUT_12 = about("12")
 
 
@@ -62,6 +63,7 @@ def asked(
         (SLURM, "slurm"),
         (PBS, "pbs"),
         (TORQUE, "torque"),
+        (OLD_TORQUE, "torque"),
         ({**SLURM, **PBS}, "slurm"),
         ({**SLURM, "qsub": "exit 1"}, "slurm"),
         ({**SLURM, **PBS, "sinfo": "exit 1"}, "pbs"),
