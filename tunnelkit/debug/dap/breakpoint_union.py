@@ -4,9 +4,9 @@
 line that two of them name it stops where either wants it to; hit conditions and log messages are
 those of the client that has set them last.
 
-The debuggee counts the breakpoints of all clients, and gives those of a file other numbers with each
-request. An editor has the numbers that it would have alone, so its answers, and the events that name
-one, are rewritten for it.
+The debuggee counts the breakpoints of all clients, and gives those of a file other numbers with
+each request. An editor has the numbers that it would have alone, so its answers, and the events
+that name one, are rewritten for it.
 """
 
 from __future__ import annotations
