@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
+import os
+import pwd
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -195,10 +197,20 @@ class OpenSSHLink(HostLink[ControlMaster, OpenSSHSessions, OpenSSHForward]):
         login = re.sub(r"[^A-Za-z0-9.-]", "-", self.destination())
         extra = [
             *command.through_master(self._control_path(None)),
+            *await self._node_user(config),
             *cipher_options(config.ciphers),
             *await node_options(config, alias=f"{node}.via.{login}", own=self._known_hosts),
         ]
         return command.master(self._control_path(node), node, extra=extra), asker
+
+    async def _node_user(self, config: EffectiveConfig) -> list[str]:
+        """The login host's user as an option for a node without one of its own. `ssh -G` gives the
+        local user then, so a setting of just that name counts as none."""
+        if config.user != pwd.getpwuid(os.getuid()).pw_name:
+            return []
+        name = self._options.login.destination
+        login = await effective_config(self._command.print_config(name), name)
+        return [] if login.user == config.user else ["-o", f"User={login.user}"]
 
     def _connecting(self, name: str, *, patient: bool) -> tuple[SshCommand, Asker | None]:
         """The ssh command of the next connection: one that may ask, or one in BatchMode.

@@ -144,7 +144,8 @@ class ParamikoLink(HostLink[ParamikoConnection, ParamikoSessions, ParamikoForwar
             self._notice(f"{way[0].name} is another host now: {moved[1]}, no longer {moved[0]}")
 
     def _node_steps(self, node: str) -> list[Step]:
-        host = self._config.lookup(node)
+        login_user = self._config.lookup(self._options.login.destination).user
+        host = self._config.lookup(node, local_user_is=login_user)
         login = re.sub(r"[^A-Za-z0-9.-]", "-", self.destination())
         return [Step(host, node_rules(host, self._known_hosts, alias=f"{node}.via.{login}"))]
 

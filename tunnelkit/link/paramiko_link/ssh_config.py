@@ -76,8 +76,9 @@ class ConfigFiles:
 
     given: Path | None = None
 
-    def lookup(self, destination: str) -> HostConfig:
-        """The configuration for `host`, `user@host` or `user@host:port`. Raises ConfigError."""
+    def lookup(self, destination: str, *, local_user_is: str | None = None) -> HostConfig:
+        """The configuration for `host`, `user@host` or `user@host:port`. Raises ConfigError.
+        local_user_is: the user where the files give none, or just the local one."""
         match = _DESTINATION.fullmatch(destination)
         if match is None:
             raise ConfigError(
@@ -88,7 +89,7 @@ class ConfigFiles:
         given = {"user": match["user"], "port": match["port"]}
         try:
             found = SSHConfig.from_text("\n".join(self._lines(host, given))).lookup(host)
-            return _host_config(destination, host, found)
+            return _host_config(destination, host, found, local_user_is)
         except (ConfigParseError, CouldNotCanonicalize, ImportError, ValueError, KeyError) as error:
             raise ConfigError(
                 f"the paramiko link can't read the ssh_config for {host}",
@@ -183,9 +184,13 @@ def _included(value: str, of: Path) -> list[Path]:
     return [Path(found) for path in paths for found in sorted(glob.glob(path))]
 
 
-def _host_config(destination: str, host: str, found: SSHConfigDict) -> HostConfig:
+def _host_config(
+    destination: str, host: str, found: SSHConfigDict, local_user_is: str | None
+) -> HostConfig:
     hostname, port = found["hostname"], int(found.get("port", 22))
     user = found.get("user") or getpass.getuser()
+    if local_user_is and user == getpass.getuser():
+        user = local_user_is
     tokens = {
         "%": "%",
         "h": hostname,

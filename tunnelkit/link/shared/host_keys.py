@@ -30,6 +30,7 @@ class EffectiveConfig:
     strict: str
     known_hosts: tuple[str, ...]
     host_key_alias: str | None
+    user: str = ""
     ciphers: str = ""
     is_direct: bool = True
     uses_gssapi: bool = False
@@ -51,6 +52,7 @@ class EffectiveConfig:
             strict=values.get("stricthostkeychecking", "ask"),
             known_hosts=tuple(name for name in files.split() if name not in ("/dev/null", "none")),
             host_key_alias=values.get("hostkeyalias") or None,
+            user=values.get("user", ""),
             ciphers=values.get("ciphers", ""),
             is_direct=not {"proxyjump", "proxycommand"} & {*values},
             uses_gssapi=values.get("gssapiauthentication") == "yes",
