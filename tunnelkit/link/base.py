@@ -143,15 +143,17 @@ class LinkSetup:
 
     control_dir: a private directory for the link's sockets. prompter: asks the user; None: nobody
     is there. batch: True forbids all questions. attended: returns True while questions are
-    allowed. notice: called with a message for the user. patient_logins: a file of this user's with
-    the hosts whose logins wait for their user; None: each link finds out by itself. once: nobody
-    opens the link a second time, so which of a name's hosts it led to need not be remembered.
+    allowed. asks_nodes: returns False while logins at nodes may ask nothing even then. notice:
+    called with a message for the user. patient_logins: a file of this user's with the hosts whose
+    logins wait for their user; None: each link finds out by itself. once: nobody opens the link a
+    second time, so which of a name's hosts it led to need not be remembered.
     """
 
     control_dir: Path
     prompter: Prompter | None = None
     batch: bool = False
     attended: Callable[[], bool] = lambda: True
+    asks_nodes: Callable[[], bool] = lambda: True
     notice: Callable[[str], None] | None = None
     patient_logins: Path | None = None
     once: bool = False

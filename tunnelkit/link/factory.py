@@ -34,6 +34,7 @@ def make_link(wanted: LinkName, options: LinkOptions, setup: LinkSetup) -> Link:
             prompter=setup.prompter,
             batch=setup.batch,
             attended=setup.attended,
+            asks_nodes=setup.asks_nodes,
             notice=setup.notice,
         )
     if shutil.which(options.ssh) is None:
@@ -49,6 +50,7 @@ def make_link(wanted: LinkName, options: LinkOptions, setup: LinkSetup) -> Link:
         prompter=setup.prompter,
         batch=setup.batch,
         attended=setup.attended,
+        asks_nodes=setup.asks_nodes,
         notice=setup.notice,
         patient_logins=setup.patient_logins,
         once=setup.once,

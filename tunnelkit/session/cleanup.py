@@ -38,7 +38,12 @@ async def sweep(launch: LaunchSpec, paths: SessionPaths, prompter: Prompter | No
 async def _sweep(launch: LaunchSpec, paths: SessionPaths, prompter: Prompter | None) -> str:
     settings = launch.settings
     backend = choose(settings)
-    setup = LinkSetup(paths.link_dir, prompter, patient_logins=patient_logins())
+    setup = LinkSetup(
+        paths.link_dir,
+        prompter,
+        asks_nodes=lambda: cluster.asks_nodes,
+        patient_logins=patient_logins(),
+    )
     link = backend.make_link(settings, setup)
     cluster = AllocationManager(
         link,

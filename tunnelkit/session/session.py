@@ -71,6 +71,7 @@ class Session:
             paths,
             prompter=host.prompter,
             present=host.present,
+            asks_nodes=lambda: self.cluster.asks_nodes,
             notice=self._notice,
             lost=lambda why, error: self.states.become(SessionState.RECONNECTING, why, error),
             changed=self._stuck_changed,
@@ -103,12 +104,11 @@ class Session:
         )
 
     def _make_cluster(self, backend: Backend, host: SessionHost) -> AllocationManager:
-        settings = self.launch.settings
         return AllocationManager(
             self.link,
-            settings,
+            self.launch.settings,
             backend,
-            name=job_name(settings.project_dir, self._paths.id),
+            name=job_name(self.launch.settings.project_dir, self._paths.id),
             say=host.say,
             record=self.events.add,
             cancelled=self._paths.cancelled,

@@ -65,6 +65,7 @@ async def connect(
         prompter: Any = None,
         notice: Callable[[str], None] | None = None,
         attended: Callable[[], bool] = lambda: True,
+        asks_nodes: Callable[[], bool] = lambda: True,
         patient_logins: Path | None = None,
         **changes: Any,
     ) -> OpenSSHLink | ParamikoLink:
@@ -79,6 +80,7 @@ async def connect(
             control_dir=cluster.home / control,
             prompter=prompter,
             attended=attended,
+            asks_nodes=asks_nodes,
             notice=notice,
             **more,
         )

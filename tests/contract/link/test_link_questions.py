@@ -108,3 +108,22 @@ async def test_without_a_person_nothing_is_asked(connect, cluster) -> None:
     present[0] = True
     await link.open()
     assert len(asked) == 2
+
+
+async def test_a_node_that_may_not_ask_is_refused_and_another_time_asks(connect, cluster) -> None:
+    """While the scheduler leads into a job, a node's password would be one login too many."""
+    asked, may_ask = [], [False]
+
+    async def prompter(question: str, echo: bool) -> str:
+        asked.append(question)
+        return "sesame"
+
+    link = await connect(
+        ssh_config=locked_config(cluster), prompter=prompter, asks_nodes=lambda: may_ask[0]
+    )
+    with pytest.raises(AuthenticationFailed, match="node1"):
+        await link.run(["true"], node="node1")
+    assert len(asked) == 1
+    may_ask[0] = True
+    assert (await link.run(["echo", "hi"], node="node1")).text == "hi\n"
+    assert len(asked) == 2

@@ -58,8 +58,9 @@ class OpenSSHLink(HostLink[ControlMaster, OpenSSHSessions, OpenSSHForward]):
 
     prompter: answers passwords, codes and new host keys; without one, or with `batch`, whatever
     would ask fails at once. attended: called before each connection; False means that nobody is
-    there to answer, and the connection is made in BatchMode. notice: called with what ssh wants to
-    show ("touch your security key"). once: see `base.LinkSetup`.
+    there to answer, and the connection is made in BatchMode. asks_nodes: the same for those to
+    nodes. notice: called with what ssh wants to show ("touch your security key"). once: see
+    `base.LinkSetup`.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class OpenSSHLink(HostLink[ControlMaster, OpenSSHSessions, OpenSSHForward]):
         prompter: Prompter | None = None,
         batch: bool = False,
         attended: Callable[[], bool] = lambda: True,
+        asks_nodes: Callable[[], bool] = lambda: True,
         notice: Callable[[str], None] | None = None,
         patient_logins: Path | None = None,
         once: bool = False,
@@ -81,6 +83,7 @@ class OpenSSHLink(HostLink[ControlMaster, OpenSSHSessions, OpenSSHForward]):
         self._askpass = AskpassServer(control_dir, prompter, notice) if prompter else None
         self._batch = batch or prompter is None
         self._attended = attended
+        self._asks_nodes = asks_nodes
         self._notice = notice
         self._command = SshCommand(options, batch=True)
         self._asking = SshCommand(options, batch=self._batch)
@@ -160,7 +163,7 @@ class OpenSSHLink(HostLink[ControlMaster, OpenSSHSessions, OpenSSHForward]):
 
     async def _prepare_login(self, *, patient: bool) -> tuple[list[str], Asker | None]:
         name = self._options.login.destination
-        command, asker = self._connecting(name, patient=patient)
+        command, asker = self._connecting(name, patient=patient, attended=self._attended())
         config = await effective_config(command.print_config(name), name)
         extra = [
             *self._pin.options(),
@@ -192,7 +195,8 @@ class OpenSSHLink(HostLink[ControlMaster, OpenSSHSessions, OpenSSHForward]):
                 self._notice(f"{name} is another host now: {moved[1]}, no longer {moved[0]}")
 
     async def _prepare_node(self, node: str, *, patient: bool) -> tuple[list[str], Asker | None]:
-        command, asker = self._connecting(node, patient=patient)
+        attended = self._attended() and self._asks_nodes()
+        command, asker = self._connecting(node, patient=patient, attended=attended)
         config = await effective_config(command.print_config(node), node)
         login = re.sub(r"[^A-Za-z0-9.-]", "-", self.destination())
         extra = [
@@ -212,13 +216,14 @@ class OpenSSHLink(HostLink[ControlMaster, OpenSSHSessions, OpenSSHForward]):
         login = await effective_config(self._command.print_config(name), name)
         return [] if login.user == config.user else ["-o", f"User={login.user}"]
 
-    def _connecting(self, name: str, *, patient: bool) -> tuple[SshCommand, Asker | None]:
+    def _connecting(
+        self, name: str, *, patient: bool, attended: bool
+    ) -> tuple[SshCommand, Asker | None]:
         """The ssh command of the next connection: one that may ask, or one in BatchMode.
 
         patient: wait for a confirmation as long as `auth_timeout_s` allows. ssh has one limit for
         silence, so it notices a loss as late; `doubt` does so earlier.
         """
-        attended = self._attended()
         asker = None
         if self._askpass and not self._batch:
             asker = self._askpass.asker(name, attended=attended)

@@ -43,8 +43,8 @@ class ParamikoLink(HostLink[ParamikoConnection, ParamikoSessions, ParamikoForwar
 
     Of the options, `ssh` has no effect here. prompter: answers passwords, codes and new host keys;
     without one, or with `batch`, whatever would ask fails at once. attended: called before each
-    connection; False means that nobody is there to answer. notice: called with what a host wants to
-    show.
+    connection; False means that nobody is there to answer. asks_nodes: the same for those to nodes.
+    notice: called with what a host wants to show.
     """
 
     def __init__(
@@ -55,12 +55,14 @@ class ParamikoLink(HostLink[ParamikoConnection, ParamikoSessions, ParamikoForwar
         prompter: Prompter | None = None,
         batch: bool = False,
         attended: Callable[[], bool] = lambda: True,
+        asks_nodes: Callable[[], bool] = lambda: True,
         notice: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(options, control_dir)
         self._config = ConfigFiles(options.ssh_config)
         self._prompter = None if batch else _one_at_a_time(prompter)
         self._attended = attended
+        self._asks_nodes = asks_nodes
         self._notice = notice or (lambda text: None)
         self._pin = AddressPin()
         self._login = self._host(None)
@@ -105,10 +107,15 @@ class ParamikoLink(HostLink[ParamikoConnection, ParamikoSessions, ParamikoForwar
     def _host(self, node: str | None) -> LinkHost[ParamikoConnection, ParamikoSessions]:
         """A host that is not connected yet."""
         options = self._options
+
+        def prompter() -> Prompter | None:
+            may_ask = self._attended() and (node is None or self._asks_nodes())
+            return self._prompter if may_ask else None
+
         connection = ParamikoConnection(
             node or options.login.destination,
             (lambda: self._node_steps(node)) if node else self._login_steps,
-            prompter=lambda: self._prompter if self._attended() else None,
+            prompter=prompter,
             notice=lambda text: self._notice(text),
             connect_timeout_s=options.connect_timeout_s,
             auth_timeout_s=options.auth_timeout_s,

@@ -208,7 +208,8 @@ class JobAttachment:
         return AllocationError(
             f"job {job_id} can't be entered on {node}",
             cause="no ssh leads to the node, and the scheduler has no way in",
-            hint="let tk submit a job of its own: tk up",
+            hint="let tk submit a job of its own: tk up; where nodes want a password: "
+            '[cluster] node_ssh = "yes"',
         )
 
     async def _on_node(self, argv: list[str], node: str, stdin: bytes = b"") -> Completed | None:

@@ -126,6 +126,11 @@ class AllocationManager:
         return None if self.setup.backend.shared_home else self.node
 
     @property
+    def asks_nodes(self) -> bool:
+        """True if a node's ssh may ask the user; not while another route to the node is left."""
+        return self.job is None or self.setup.settings.cluster.node_ssh == "yes"
+
+    @property
     def link_forwards(self) -> bool:
         """True if the link carries forwards to the node; else the wire must."""
         return self.setup.backend.forwards and self.allocated.is_direct

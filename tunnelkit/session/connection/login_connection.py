@@ -22,6 +22,7 @@ class LoginConnection:
     """The link, its keeper and the gate of its prompts; the caller calls `link.close`.
 
     present: returns True while a command is connected that could prompt the user.
+    asks_nodes: see LinkSetup.
     notice: called with a message for the user.
     lost: called with the reason, and its error if there is one, at each loss and each failed
     attempt.
@@ -36,6 +37,7 @@ class LoginConnection:
         *,
         prompter: Prompter,
         present: Callable[[], bool],
+        asks_nodes: Callable[[], bool],
         notice: Callable[[str], None],
         lost: Callable[[str, TunnelkitError | None], None],
         changed: Callable[[], None],
@@ -52,6 +54,7 @@ class LoginConnection:
                 paths.link_dir,
                 prompter=self.gate.ask,
                 attended=self.gate.is_open,
+                asks_nodes=asks_nodes,
                 notice=notice,
                 patient_logins=patient_logins(),
             ),

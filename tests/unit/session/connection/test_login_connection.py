@@ -36,6 +36,7 @@ def connection(link: FakeLink) -> LoginConnection:
         part,
         prompter=_nobody,
         present=lambda: True,
+        asks_nodes=lambda: True,
         notice=lambda text: None,
         lost=lambda why, error: None,
         changed=lambda: None,
