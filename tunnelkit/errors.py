@@ -185,6 +185,11 @@ class HostKeyError(ConnectionFailed):
     exit_code = ExitCode.HOST_KEY
 
 
+class UnknownHostKey(HostKeyError):
+    """The user's StrictHostKeyChecking refuses a host whose key is not known. Nothing has changed:
+    a node may be entered another way."""
+
+
 class SchedulerError(TunnelkitError):
     """The scheduler refused a request or does not answer."""
 

@@ -9,7 +9,7 @@ import time
 import pytest
 from link_rig import fingerprint, keygen, refused
 
-from tunnelkit.errors import ConfigError, ConnectionFailed, HostKeyError
+from tunnelkit.errors import ConfigError, ConnectionFailed, HostKeyError, UnknownHostKey
 from tunnelkit.model import Hop
 
 
@@ -107,8 +107,15 @@ async def test_unknown_login_key_is_refused(connect, cluster, strict) -> None:
 async def test_a_strict_config_holds_for_nodes(connect, cluster) -> None:
     cluster.write_known_hosts(without=("node1",))
     link = await connect()
-    with pytest.raises(HostKeyError, match="node1"):
+    with pytest.raises(UnknownHostKey, match="node1") as caught:
         await link.run(["true"], node="node1")
+    assert 'node_ssh = "no"' in (caught.value.hint or "")
+    cluster.known_hosts.write_text(
+        f"@revoked * {cluster['node1'].host_key.with_suffix('.pub').read_text()}"
+    )
+    with pytest.raises(HostKeyError, match="revoked") as revoked:
+        await link.run(["true"], node="node1")
+    assert not isinstance(revoked.value, UnknownHostKey)
 
 
 async def test_bad_config(connect, cluster) -> None:

@@ -20,7 +20,12 @@ from paramiko import HostKeys, PKey
 
 from tunnelkit.errors import HostKeyError
 from tunnelkit.link.paramiko_link.ssh_config import HostConfig, glob_pattern
-from tunnelkit.link.shared.diagnosis import both_names, changed_key, unknown_key
+from tunnelkit.link.shared.diagnosis import (
+    both_names,
+    changed_key,
+    revoked_key,
+    unknown_key,
+)
 
 #: Asks a user from a thread. Parameters: the question, may the answer be shown.
 Ask = Callable[[str, bool], str]
@@ -99,11 +104,7 @@ class KnownHosts:
         blob, kind = key.asbytes(), key.get_name()
         same = [entry for entry in self._mine if entry.blob == blob]
         if any(entry.marker == "revoked" for entry in same):
-            raise HostKeyError(
-                f"the host key of {self._named} is revoked",
-                cause=f"{same[0].path}:{same[0].line}",
-                hint="ask the site's admins before you go on",
-            )
+            raise revoked_key(self._named, f"{same[0].path}:{same[0].line}")
         if any(not entry.marker for entry in same):
             return
         other = [one for one in self._mine if one.key_type == kind and not one.marker]
@@ -135,7 +136,8 @@ class KnownHosts:
         return changed_key(self._named, known, fingerprint(key.asbytes()), remove=remove)
 
     def _unknown(self, cause: str) -> HostKeyError:
-        return unknown_key(self.host.name, self._named, cause)
+        strict = self._strict == "yes"
+        return unknown_key(self.host.name, self._named, cause, strict=strict)
 
     def _remember(self, key: PKey) -> None:
         if not self._files:

@@ -15,6 +15,7 @@ from tunnelkit.errors import (
     ConnectionThrottled,
     HostKeyError,
     TunnelkitError,
+    UnknownHostKey,
 )
 
 _Make = Callable[[str, "re.Match[str]"], TunnelkitError]
@@ -68,15 +69,40 @@ def changed_key(
     )
 
 
-def _unknown_key(host: str, match: re.Match[str]) -> TunnelkitError:
-    named = match.groupdict().get("named") or host
-    return unknown_key(host, both_names(host, named), match[0].strip())
+def _revoked_key(host: str, match: re.Match[str]) -> TunnelkitError:
+    return revoked_key(host, match[0].strip())
 
 
-def unknown_key(host: str, named: str, cause: str) -> HostKeyError:
-    """The error for a host whose key nobody has accepted. named: `host` with its other name."""
+def revoked_key(named: str, cause: str) -> HostKeyError:
+    """The error for a host with a key that known_hosts revokes."""
     return HostKeyError(
-        f"the host key of {named} is not known",
+        f"the host key of {named} is revoked",
+        cause=cause,
+        hint="ask the site's admins before you go on",
+    )
+
+
+def _unknown_key(host: str, match: re.Match[str]) -> TunnelkitError:
+    return unknown_key(host, host, match[0].strip())
+
+
+def _refused_key(host: str, match: re.Match[str]) -> TunnelkitError:
+    return unknown_key(host, both_names(host, match["named"]), match[0].strip(), strict=True)
+
+
+def unknown_key(host: str, named: str, cause: str, *, strict: bool = False) -> HostKeyError:
+    """The error for a host whose key nobody has accepted. named: `host` with its other name.
+    strict: ssh_config forbids to accept it; then it is an UnknownHostKey."""
+    message = f"the host key of {named} is not known"
+    if strict:
+        return UnknownHostKey(
+            message,
+            cause=cause,
+            hint="StrictHostKeyChecking is yes there: add its key to your known_hosts; "
+            'for nodes of a job also: [cluster] node_ssh = "no"',
+        )
+    return HostKeyError(
+        message,
         cause=cause,
         hint=f"run `ssh {host}` once in a terminal, compare the fingerprint and accept it",
     )
@@ -132,7 +158,8 @@ def _plain(
 #: First match wins: what is specific, and what must never be missed, stands first.
 _RULES: tuple[tuple[str, _Make], ...] = (
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED", _changed_key),
-    (r"^No \S+ host key is known for (?P<named>\S+) and you have requested.*$", _unknown_key),
+    (r"^.*host key for .* (is marked as|was) revoked.*$", _revoked_key),
+    (r"^No \S+ host key is known for (?P<named>\S+) and you have requested.*$", _refused_key),
     (r"^Host key verification failed\.?$", _unknown_key),
     (r"^.*(Bad configuration option|Bad owner or permissions|Can't open user config).*$", _config),
     (r"^.*command-line.*$", _config),

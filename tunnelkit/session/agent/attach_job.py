@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tunnelkit.errors import AllocationError, ConnectionFailed, HostKeyError
+from tunnelkit.errors import AllocationError, ConnectionFailed
 from tunnelkit.link.base import Link
 from tunnelkit.model import Completed, JobState, JobStatus
 from tunnelkit.remote_command import remote_command
@@ -20,7 +20,7 @@ from tunnelkit.scheduler.base import Scheduler
 from tunnelkit.scheduler.job_script import HolderStatus
 from tunnelkit.session.agent.client import NO_AGENT
 from tunnelkit.session.agent.install import Installed
-from tunnelkit.session.agent.routes import login_ssh
+from tunnelkit.session.agent.routes import is_hard_stop, login_ssh
 
 #: Limit for one command; a step may have to wait for another step's end.
 _START_TIMEOUT_S = 60.0
@@ -218,10 +218,8 @@ class JobAttachment:
             return None
         try:
             return await self._link.run(argv, node=node, stdin=stdin, timeout_s=_START_TIMEOUT_S)
-        except HostKeyError:
-            raise
         except ConnectionFailed as error:
-            if self._node_ssh == "yes" or not await self._link.is_alive():
+            if is_hard_stop(error) or self._node_ssh == "yes" or not await self._link.is_alive():
                 raise
             self._say(f"{node} refuses ssh ({error.cause or error})")
         if self._enters_from_login:

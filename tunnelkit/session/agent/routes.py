@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from tunnelkit.errors import ConnectionFailed, HostKeyError, TimeoutExpired
+from tunnelkit.errors import ConnectionFailed, HostKeyError, TimeoutExpired, UnknownHostKey
 from tunnelkit.link.base import ByteStream, Link
 from tunnelkit.link.shared.diagnosis import diagnose
 from tunnelkit.mux.fd_io import write_fd
@@ -37,6 +37,11 @@ class Route(Protocol):
     async def open(self) -> ByteStream:
         """Open a stream to `agent attach`. Raises ConnectionFailed, HostKeyError."""
         ...
+
+
+def is_hard_stop(error: ConnectionFailed) -> bool:
+    """True if no other route may be tried: a host key has changed, or can't be trusted."""
+    return isinstance(error, HostKeyError) and not isinstance(error, UnknownHostKey)
 
 
 class LinkRoute:
@@ -201,9 +206,9 @@ class Routes:
             way = self._ways[0]
             try:
                 stream = await way.open()
-            except HostKeyError:
-                raise
             except ConnectionFailed as error:
+                if is_hard_stop(error):
+                    raise
                 # If the login connection is lost, the failure says nothing about the node.
                 if self.route or len(self._ways) == 1 or not await self._link.is_alive():
                     raise

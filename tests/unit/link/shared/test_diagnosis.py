@@ -16,6 +16,7 @@ from tunnelkit.errors import (
     ConnectionThrottled,
     HostKeyError,
     TunnelkitError,
+    UnknownHostKey,
 )
 from tunnelkit.link.shared.diagnosis import diagnose
 
@@ -63,8 +64,16 @@ CASES = [
     (
         "No ED25519 host key is known for login and you have requested strict checking.\n"
         "Host key verification failed.",
-        HostKeyError,
+        UnknownHostKey,
         "the host key of login is not known",
+    ),
+    (
+        "@       WARNING: REVOKED HOST KEY DETECTED!               @\n"
+        "The ED25519 host key for login is marked as revoked.\n"
+        "ED25519 host key for login was revoked and you have requested strict checking.\n"
+        "Host key verification failed.",
+        HostKeyError,
+        "the host key of login is revoked",
     ),
     ("Host key verification failed.", HostKeyError, "the host key of login is not known"),
     (

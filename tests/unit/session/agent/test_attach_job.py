@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from tunnelkit.errors import HostKeyError, UnknownHostKey
 from tunnelkit.link.base import Link
 from tunnelkit.model import Completed
 from tunnelkit.scheduler.job_script import HolderStatus
@@ -75,3 +76,37 @@ async def test_a_peer_that_runs_is_found_behind_a_greeting(
     status = tmp_path / "status"
     status.write_text("running node2 34\n")
     assert await here[0].start_peer("7", "node2", "", str(status), ends_with="") == 34
+
+
+class RefusedHost(TalkingHost):
+    """A login host whose nodes have a key that is not trusted."""
+
+    def __init__(self, error: HostKeyError) -> None:
+        self.error = error
+
+    async def is_alive(self) -> bool:
+        return True
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        node: str | None = None,
+        stdin: bytes = b"",
+        timeout_s: float = 0.0,
+    ) -> Completed:
+        if node is not None:
+            raise self.error
+        return await super().run(argv, stdin=stdin)
+
+
+async def test_an_unknown_node_is_entered_by_the_scheduler_and_a_changed_one_is_not(
+    here: tuple[JobAttachment, list[str]],
+) -> None:
+    attachment, said = here
+    attachment._link = cast(Link, RefusedHost(UnknownHostKey("not known")))
+    assert await attachment.has_agent("7", "node1")
+    assert said == ["node1 refuses ssh (not known)"]
+    attachment._link = cast(Link, RefusedHost(HostKeyError("changed")))
+    with pytest.raises(HostKeyError, match="changed"):
+        await attachment.has_agent("7", "node1")

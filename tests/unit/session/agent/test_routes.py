@@ -8,7 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from tunnelkit.errors import ConnectionFailed, HostKeyError, TimeoutExpired
+from tunnelkit.errors import (
+    ConnectionFailed,
+    HostKeyError,
+    TimeoutExpired,
+    UnknownHostKey,
+)
 from tunnelkit.link.base import ByteStream, Link
 from tunnelkit.model import Completed
 from tunnelkit.session.agent.install import Installed
@@ -107,6 +112,25 @@ async def test_a_changed_host_key_is_a_hard_stop() -> None:
     with pytest.raises(HostKeyError):
         await ways.open()
     assert other.asked == 0
+
+
+async def test_a_node_that_strict_checking_refuses_is_entered_by_the_next_route() -> None:
+    unknown = UnknownHostKey("the host key of node4 is not known", cause="strict checking")
+    ways, said = make(FakeLink(), FakeWay("ssh", unknown), FakeWay("srun"))
+    await ways.open()
+    assert ways.route == "srun"
+    assert said == ["node4 refuses ssh (strict checking): entering by srun"]
+    alone, _ = make(FakeLink(), FakeWay("ssh", unknown))
+    with pytest.raises(UnknownHostKey):
+        await alone.open()
+
+
+async def test_a_changed_host_key_on_a_later_route_is_a_hard_stop() -> None:
+    first, last = FakeWay("ssh", UnknownHostKey("not known")), FakeWay("dial-in")
+    ways, _ = make(FakeLink(), first, FakeWay("ssh-login", HostKeyError("changed")), last)
+    with pytest.raises(HostKeyError, match="changed"):
+        await ways.open()
+    assert last.asked == 0
 
 
 async def test_the_login_hosts_ssh_is_tried_once_and_asks_nobody() -> None:
