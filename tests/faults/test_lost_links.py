@@ -111,6 +111,32 @@ async def test_what_tk_run_carries_survives_the_death_of_ssh(project: Project) -
 
 
 @pytest.mark.logins(3)
+async def test_tk_run_ends_by_a_signal_while_the_node_does_not_answer(
+    project: Project, healed: LabInfo
+) -> None:
+    """The program ends once the node can be reached: the session has kept that in mind."""
+    await project.up("node1", "--cpus", "2")
+    project.write(
+        "long.py", "import os, time\nprint('pid', os.getpid(), flush=True)\ntime.sleep(600)"
+    )
+    early = await project.terminal("run", "python", "long.py")
+    late = await project.terminal("run", "python", "long.py")
+    pids = [(await one.line(r"^pid (\d+)"))[1] for one in (early, late)]
+    tk_lab.cut(healed.dir)
+    early.process.send_signal(signal.SIGTERM)  # before the session knows
+    assert await early.ended() == 128 + signal.SIGTERM
+    assert (await project.status())["state"] == "reconnecting"
+    late.interrupt()
+    assert await late.ended() == 128 + signal.SIGINT
+    assert "the program there may go on" in early.text and "may go on" in late.text
+    assert all(Path(f"/proc/{pid}").exists() for pid in pids)
+    tk_lab.heal(healed.dir)
+    await eventually(
+        lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the end of both", 60
+    )
+
+
+@pytest.mark.logins(3)
 async def test_a_loop_ends_by_ctrl_c_while_the_node_does_not_answer(
     project: Project, healed: LabInfo
 ) -> None:

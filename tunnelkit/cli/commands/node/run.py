@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from tunnelkit.cli.completion.options import own_node
 from tunnelkit.cli.lazy_typer import typer
+from tunnelkit.cli.terminal.output import note
 from tunnelkit.cli.terminal.stream_end import exit_code
-from tunnelkit.cli.views.waiting import Waiting
+from tunnelkit.cli.views.waiting import Waiting, waits_for
 
 if TYPE_CHECKING:
     from tunnelkit.mux.channel import Channel
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
     from tunnelkit.session.runtime.control_client import SessionClient
     from tunnelkit.session.runtime.control_message import Request
     from tunnelkit.session.runtime.paths import SessionPaths
+
+#: A signal that has not arrived after that time: another one ends the command.
+_PROMPT_S = 1.0
+_LEFT = (
+    "tk: the node can't be reached: the program there may go on until it can, and the session ends "
+    "it then; `tk auth` connects again, `tk down` ends all"
+)
 
 
 def run_command(
@@ -99,11 +107,15 @@ class _Terminal:
             )
             guard: AbstractContextManager[None] = contextlib.nullcontext()
             channel = session.open(stream)
-            resize = self._mind_signals(session, channel)
+            signals = _PassedSignals(session, channel)
+            resize = self._mind_signals(session, channel, signals)
             if self._pty:
                 guard = tty.RawMode(sys.stdin.fileno(), resize)
             with guard, self._waiting.watching(session, until_heard=self._pty):
                 detail = await self._carry(channel)
+            if signals.left_by is not None:
+                note(_LEFT)
+                return 128 + signals.left_by
             # Only now: a raw terminal does not begin a new line at its left edge.
             return exit_code(detail)
 
@@ -113,10 +125,12 @@ class _Terminal:
         else:
             channel.close({"error": "unexpected stream"})
 
-    def _mind_signals(self, session: SessionClient, channel: Channel) -> Callable[[], None]:
+    def _mind_signals(
+        self, session: SessionClient, channel: Channel, signals: _PassedSignals
+    ) -> Callable[[], None]:
         """Pass signals on; return a function that sends the terminal's size to the node."""
         from tunnelkit.errors import TunnelkitError
-        from tunnelkit.session.runtime.control_calls import ExecResize, ExecSignal
+        from tunnelkit.session.runtime.control_calls import ExecResize
 
         loop = asyncio.get_running_loop()
         tasks: set[asyncio.Task[None]] = set()
@@ -141,8 +155,7 @@ class _Terminal:
             loop.add_signal_handler(signal.SIGWINCH, resize)
             return resize
         for number in (signal.SIGINT, signal.SIGTERM):
-            request = ExecSignal(channel=channel.id, signal=number.name)
-            loop.add_signal_handler(number, call, request)
+            loop.add_signal_handler(number, signals.pass_on, number)
         return resize
 
     async def _carry(self, channel: Channel) -> StreamEnd:
@@ -165,6 +178,60 @@ class _Terminal:
     async def _carry_stderr(self) -> None:
         assert self._stderr is not None
         await _copy(await self._stderr, sys.stderr.fileno(), self._waiting.heard)
+
+
+class _PassedSignals:
+    """Passes signals on to the process on the node.
+
+    Where the node can't be reached, or has not taken the one before, a signal ends this command:
+    `left_by` is set, and the channel is over.
+    """
+
+    def __init__(self, session: SessionClient, channel: Channel) -> None:
+        self._session, self._channel = session, channel
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: When the signals came that have not arrived.
+        self._under_way: list[float] = []
+        self.left_by: signal.Signals | None = None
+
+    def pass_on(self, number: signal.Signals) -> None:
+        """Take a signal of this process."""
+        now = asyncio.get_running_loop().time()
+        # Two at once are common: a terminal's and that of a program such as timeout.
+        if self._under_way and now - self._under_way[0] >= _PROMPT_S:
+            self._leave(number)
+            return
+        task = asyncio.create_task(self._send(number, now))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, number: signal.Signals, came: float) -> None:
+        from tunnelkit.errors import TunnelkitError
+        from tunnelkit.session.runtime.control_calls import ExecSignal, Status
+
+        request = ExecSignal(channel=self._channel.id, signal=number.name)
+
+        async def send() -> None:
+            with contextlib.suppress(TunnelkitError):
+                await self._session.call(request)
+
+        sending = asyncio.create_task(send())
+        self._under_way.append(came)
+        try:
+            # The end of the channel shows a loss of the session.
+            with contextlib.suppress(TunnelkitError):
+                while not sending.done():
+                    if waits_for(await self._session.call(Status())) is not None:
+                        self._leave(number)
+                        return
+                    await asyncio.wait([sending], timeout=_PROMPT_S)
+        finally:
+            self._under_way.remove(came)
+            sending.cancel()
+
+    def _leave(self, number: signal.Signals) -> None:
+        self.left_by = number
+        self._channel.abort()
 
 
 async def _copy(channel: Channel, fd: int, before: Callable[[], None]) -> None:
