@@ -140,7 +140,7 @@ async def test_tk_run_ends_by_a_signal_while_the_node_does_not_answer(
 async def test_a_loop_ends_by_ctrl_c_while_the_node_does_not_answer(
     project: Project, healed: LabInfo
 ) -> None:
-    """At once for the person, or for a terminal that is gone; on the node once it answers."""
+    """At once for the user, or for a terminal that is gone; on the node once it answers."""
     await project.up("node1", "--cpus", "2")
     patient = await project.loop("--port", str(free_port()), "python", "2.py")
     gone = await project.loop("python", "2.py")

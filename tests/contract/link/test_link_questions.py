@@ -1,4 +1,4 @@
-"""What a link asks the person: passphrases, new host keys; and what it does without an answer."""
+"""Questions of a link to the user (passphrases, new host keys), and links without an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ssh says, told to people. Texts are those of OpenSSH 9.2, 9.9 and 10."""
+"""Messages of ssh in words for users. Texts are those of OpenSSH 9.2, 9.9 and 10."""
 
 from __future__ import annotations
 

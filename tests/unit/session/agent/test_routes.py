@@ -25,7 +25,7 @@ INSTALLED = Installed("/home/me", BASE, f"{BASE}/a.zip", "python3")
 
 
 class FakeLink:
-    """A link whose commands end as told."""
+    """A link whose commands end as given."""
 
     name = "login"
 
