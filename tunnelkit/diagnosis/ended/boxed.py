@@ -17,24 +17,32 @@ _CLOSE_S = 90.0
 #: TERM comes before the end by the scheduler's time for it (KillWait, 30 s) or so.
 _TERM_S = 300.0
 _SHELL_SIGNAL, _MOST_SIGNAL = 128, 64
+#: The exit code of an exception that nothing caught.
+_UNCAUGHT = 1
+#: Without a record ("") the box alone says how the script ended.
+_ENDED_WELL = frozenset({"", "COMPLETED", "F", "X", "C"})
 
 
-def at_the_end(box: BoxView | None) -> BoxView | None:
-    """Return the box without kills for memory that the job outlived.
+def at_the_end(case: Case) -> Case:
+    """Return the case without kills for memory that the job outlived.
 
-    A job that holds tk's agent goes on after the end of a program in it."""
-    if box is None or not _outlived(box):
-        return box
+    A job that holds tk's agent goes on after the end of a program in it, and a script may go on
+    after the end of a helper."""
+    box = case.box
+    if box is None or not _outlived(case, box):
+        return case
     memory = tuple(replace(one, oom=0, oom_kill=0) for one in box.memory)
-    return replace(box, memory=memory, victims=(), killed_s=None)
+    return replace(case, box=replace(box, memory=memory, victims=(), killed_s=None))
 
 
-def earlier(box: BoxView | None) -> tuple[Evidence, ...]:
-    """Return what happened to programs in a job that holds tk's agent: the last of each kind."""
-    if box is None or not box.holds_agent:
+def earlier(case: Case) -> tuple[Evidence, ...]:
+    """Return what happened to programs in the job before its end: the last of each kind."""
+    box = case.box
+    if box is None:
         return ()
     found = []
-    if _outlived(box):
+    own = box.victims or any(one.oom_kill for one in box.memory if one.level != "above")
+    if own and _outlived(case, box):
         text = f"the kernel killed {victim_words(box)} for memory; the job went on"
         found.append(Evidence(text, _SOURCE, "earlier", box.killed_s))
     failed = [one for one in box.program_ends if one.code or one.signal not in (None, TERM)]
@@ -124,11 +132,29 @@ def _stops(box: BoxView) -> Verdict:
     )
 
 
-def _outlived(box: BoxView) -> bool:
-    until = box.ended_s or box.written_s
-    if not box.holds_agent or box.killed_s is None or until is None:
+def _outlived(case: Case, box: BoxView) -> bool:
+    if box.killed_s is None and not any(one.oom_kill for one in box.memory):
         return False
-    return until - box.killed_s > _CLOSE_S
+    if case.state in _ENDED_WELL and case.exit.code == 0:
+        return True
+    until = box.ended_s or box.written_s or (case.job.end_s if case.job is not None else None)
+    if box.killed_s is None or until is None or until - box.killed_s <= _CLOSE_S:
+        return False
+    return box.holds_agent or _raised_at_end(case)
+
+
+def _raised_at_end(case: Case) -> bool:
+    """Return True if an exception ended the job, and none that another process's end raises."""
+    failure = case.failure
+    if failure is None or case.exit.code != _UNCAUGHT or case.doubt() is not None:
+        return False
+    if case.lines_after(failure.last_line - 1):
+        return False
+    lines = range(failure.first_line - 1, failure.last_line)
+    return not any(
+        one.line in lines and (one.mark.victim or one.mark.code == "worker-killed")
+        for one in case.hits
+    )
 
 
 def _is_certain(box: BoxView) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunnelkit.diagnosis.ended.case import LATE_S, OOM_CODE, Case, script_name
+from tunnelkit.diagnosis.ended.case import LATE_S, OOM_CODE, TK_STEPS, Case, script_name
 from tunnelkit.diagnosis.ended.log.marks import Hit
 from tunnelkit.diagnosis.ended.words import KILL, memory_option
 from tunnelkit.diagnosis.evidence.box import BoxView, MemoryLevel, ProcessEnd
@@ -102,11 +102,14 @@ def _records(case: Case) -> list[tuple[Evidence, bool]]:
     found: list[tuple[Evidence, bool]] = []
     job, otherwise = case.job, case.state in _OTHERWISE
     by_code = job is not None and job.signal == OOM_CODE and not otherwise
-    if job is not None and (case.state == "OUT_OF_MEMORY" or by_code):
-        found.append((case.record(), True))
+    beside = _beside_it(case)
+    said = job is not None and (case.state == "OUT_OF_MEMORY" or by_code)
+    if said and not (beside and _raised_last(case)):
+        found.append((case.record(), not beside))
     if job is not None and job.exit_code in _PBS_MEMORY and not case.state.isupper():
         found.append((case.record(), True))
-    for step in (*((case.end.job,) if case.end.job else ()), *case.end.steps):
+    whole = (case.end.job,) if case.end.job and not beside else ()
+    for step in (*whole, *(one for one in case.end.steps if _is_own_step(one))):
         if not _out_of_memory(step) or otherwise or case.followed(step):
             continue
         # The script went on; what it failed of later may be something else.
@@ -128,6 +131,17 @@ def _out_of_memory(step: StepView) -> bool:
     return step.state.startswith("OUT_OF_MEMORY") or step.signal == OOM_CODE
 
 
+def _is_own_step(step: StepView) -> bool:
+    """Return False for what is not the program's: shells by ssh (extern), and steps of tk's."""
+    return step.step != "extern" and step.name not in TK_STEPS
+
+
+def _beside_it(case: Case) -> bool:
+    """Return True if nothing of the program is on record as out of memory, but another step is."""
+    over = [one for one in case.end.steps if _out_of_memory(one)]
+    return bool(over) and not any(_is_own_step(one) for one in over)
+
+
 def _raised_last(case: Case) -> bool:
     failure = case.failure
     return failure is not None and not case.lines_after(failure.last_line - 1)
@@ -140,6 +154,9 @@ def _of_end(case: Case, hit: Hit) -> bool:
         return case.state == "CANCELLED" and hit.group("used").isdecimal()
     over = [one.step for one in case.end.steps if _out_of_memory(one) and case.followed(one)]
     step = hit.group("step").partition(".")[2].rstrip(".")
+    beside = {one.step for one in case.end.steps if not _is_own_step(one)}
+    if step in beside | {"extern"}:
+        return False
     if over and (step in over or not step):
         return False
     later = case.failure is not None and case.failure.last_line > hit.line

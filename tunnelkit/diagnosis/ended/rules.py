@@ -100,14 +100,15 @@ def judge_end(
     """Return how the job ended. job: None if the scheduler has no record of it any more.
 
     A second verdict says that the script hid the failure."""
-    case = make_case(job, end, now_s, at_the_end(box))
+    whole = make_case(job, end, now_s, box)
+    case = at_the_end(whole)
     first = _first(case)
     doubt = case.doubt()
     if doubt is not None:
         alone = _first(make_case(job, replace(end, logs=()), now_s, case.box))
         sure = alone.certainty is Certainty.PROVEN and alone.code == first.code
         first = replace(first if sure else _at_most_likely(first), because=(*first.because, doubt))
-    first = replace(first, because=(*first.because, *earlier(box)))
+    first = replace(first, because=(*first.because, *earlier(whole)))
     first = _with_array(_with_restarts(first, case), end)
     hidden = hidden_step(case)
     if hidden is not None and hidden.code != first.code:

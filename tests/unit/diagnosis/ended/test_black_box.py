@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.diagnosis.ended_cases import START_S, job, verdict
@@ -54,6 +56,33 @@ def test_a_kill_that_the_job_outlived_is_likely(
     )
     found = verdict(job(state, 1), box=box)
     assert (found.code, found.certainty) == ("oom-limit", certainty)
+
+
+HELPER = ProcessEnd(98, "sort", signal=9)
+OF_HELPER = _box(memory=(LEVEL,), victims=(HELPER,), killed_s=START_S + 50)
+
+
+@pytest.mark.parametrize("level", [LEVEL, MemoryLevel("job", oom=0, oom_kill=1)])
+def test_a_helper_s_kill_long_before_an_exception_is_told_beside_it(level: MemoryLevel) -> None:
+    box = replace(OF_HELPER, memory=(level,))
+    found = verdict(job("FAILED", 1), "step\n" * 300 + TRACEBACK, box=box)
+    assert (found.code, found.certainty) == ("exception", PROVEN)
+    assert [one.text for one in found.because if one.label == "earlier"] == [
+        "the kernel killed sort on n1 for memory; the job went on"
+    ]
+    # Another end, more lines after it, or an exception for the killed process's sake.
+    lost = f"{TRACEBACK.rpartition('KeyError')[0]}torch.distributed.DistBackendError: NCCL error\n"
+    for code, text in ((1, "step\n"), (2, TRACEBACK), (1, TRACEBACK + "step\n"), (1, lost)):
+        found = verdict(job("FAILED", code), text, box=box)
+        assert found.code.startswith("oom-") and found.certainty is LIKELY
+
+
+@pytest.mark.parametrize("before_s", [550, 5])
+def test_a_job_that_ended_with_0_has_not_failed_of_a_kill(before_s: int) -> None:
+    box = replace(OF_HELPER, killed_s=START_S + 600 - before_s, agent_code=0, ended_s=START_S + 600)
+    for found in (verdict(job("COMPLETED"), "done\n", box=box), verdict(None, box=box)):
+        assert (found.code, found.certainty) == ("ok", PROVEN)
+        assert any("sort on n1 for memory; the job went on" in one.text for one in found.because)
 
 
 def test_the_node_ran_out_only_if_all_levels_were_counted() -> None:

@@ -118,6 +118,33 @@ def test_a_step_out_of_memory_that_was_tried_again() -> None:
     assert verdict(job("COMPLETED"), steps=well).code == "step-failed"
 
 
+@pytest.mark.parametrize(
+    ("step", "name"), [("extern", "extern"), ("0", "tk-step"), ("1", "tk-agent")]
+)
+def test_a_kill_for_memory_of_what_is_not_the_program(step: str, name: str) -> None:
+    """A shell by ssh (extern), which ends with the job, or tk's own step."""
+    beside = StepView(step, name, "OUT_OF_MEMORY", 0, 125, START_S, START_S + 590)
+    batch = StepView("batch", "batch", "FAILED", 1, 0, START_S, START_S + 600)
+    line = f"slurmstepd-n1: error: Detected 1 oom_kill event in StepId=7.{step}. Some.\n"
+    for text in (TRACEBACK, line + TRACEBACK):
+        found = verdict(job("FAILED", 1), text, steps=(batch, beside))
+        assert (found.code, found.certainty) == ("exception", PROVEN)
+    well = replace(batch, state="COMPLETED", exit_code=0)
+    for end_s in (START_S + 100, START_S + 590):
+        steps = (well, replace(beside, end_s=end_s))
+        found = verdict(job("COMPLETED"), "done\n", steps=steps)
+        assert (found.code, found.certainty) == ("ok", PROVEN)
+    # Slurm says so of the whole job.
+    over = job("OUT_OF_MEMORY", 0, 125)
+    found = verdict(over, "step\n", steps=(batch, beside))
+    assert (found.code, found.certainty) == ("oom-limit", LIKELY)
+    found = verdict(job("OUT_OF_MEMORY", 1), TRACEBACK, steps=(batch, beside))
+    assert (found.code, found.certainty) == ("exception", PROVEN)
+    own = replace(batch, state="OUT_OF_MEMORY", exit_code=0, signal=125)
+    found = verdict(over, "step\n", steps=(own, beside))
+    assert (found.code, found.certainty) == ("oom-limit", PROVEN)
+
+
 def ended_by(signal: int) -> StepView:
     """Step 0, by this signal."""
     return StepView("0", "x", "FAILED", 0, signal, START_S, START_S + 60)
