@@ -46,9 +46,9 @@ def quota_lines(quotas: Sequence[QuotaView], room: RoomView | None) -> list[Evid
 def used_of(quota: QuotaView, room: RoomView | None) -> str:
     """Return `you have used 50.0 of 50.0 GB of /home (user quota)`."""
     place = room.mounted_on if room is not None else quota.filesystem
-    files = quota.files if quota.files is not None and quota.files.full else None
-    blocks = quota.blocks if quota.blocks is not None and quota.blocks.full else None
-    figures = _bytes_of(blocks) if blocks is not None else _files_of(files)
+    blocks, files = quota.blocks, quota.files
+    of_bytes = blocks is not None and (blocks.full or files is None)
+    figures = _bytes_of(blocks) if of_bytes else _files_of(files)
     who = "you have" if quota.kind == "user" else f"{quota.kind} {quota.owner} has"
     return f"{who} used {figures} of {place} ({quota.kind} quota)"
 

@@ -10,6 +10,8 @@ _HEAD = re.compile(r"Disk quotas for (?P<kind>usr|user|grp|group|prj|project) (?
 _KINDS = {"usr": "user", "grp": "group", "prj": "project"}
 #: `*`: over the soft limit. `[...]`: of a Lustre of which a part does not answer.
 _NUMBER = re.compile(r"\[?([0-9]{1,18})\]?\*?")
+#: No time is left over the soft limit.
+_OVER = frozenset({"none", "expired"})
 _MOST_ROWS = 64
 _BLOCK_BYTES = 1024
 
@@ -55,6 +57,6 @@ def _amount(words: list[str], unit: int) -> tuple[Amount | None, list[str] | Non
     grace = ""
     if rest and not _NUMBER.fullmatch(rest[0]):
         grace, rest = rest[0], rest[1:]
-    # Its time is over: the soft limit is a hard one now.
-    limit = soft if soft and (grace == "none" or not hard) else hard
+    # Its time is over: the soft limit is a hard one now. Until then more can be written.
+    limit = soft if soft and grace in _OVER else hard
     return (Amount(used, limit) if limit else None), rest

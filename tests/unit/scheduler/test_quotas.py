@@ -64,6 +64,18 @@ def test_quota() -> None:
     assert expired.blocks == Amount(50001 * KIB, 50000 * KIB) and expired.full
 
 
+@pytest.mark.parametrize(("grace", "hard", "limit"), [
+    ("6d23h", 0, None), ("6d23h", 60000, 60000), ("none", 0, 50000), ("none", 60000, 50000),
+    ("expired", 0, 50000), ("", 0, None), ("-", 0, None),
+])  # fmt: skip
+def test_a_soft_limit_counts_when_its_grace_is_over(
+    grace: str, hard: int, limit: int | None
+) -> None:
+    text = f"/dev/sda1   50001*  50000   {hard} {grace}    10       0       100\n"
+    [found] = parse_quotas(text)
+    assert found.blocks == (Amount(50001 * KIB, limit * KIB) if limit else None)
+
+
 def test_lustre() -> None:
     user, group, project = parse_quotas(LUSTRE)
     assert (user.filesystem, user.kind) == ("/lustre", "user")

@@ -69,8 +69,9 @@ RUNNING = (
         Actor.YOU,
         "The job runs, and can't write any more: a file system is full, or a quota is used up.",
         "`statvfs` on the node finds no room or no inodes where the job has a file open for "
-        "writing; or df, quota or `lfs quota` on the login host find none where its log goes. A "
-        "full file system that the job only reads is no finding.",
+        "writing; or df, quota or `lfs quota` on the login host find none where its log goes. "
+        "Less than 4 MB or 10 files left of a quota is likely. A full file system that the job "
+        "only reads is no finding, nor is a soft limit whose time of grace runs.",
         "Delete or move files, or write elsewhere. A quota may also be one of a group or project.",
     ),
     Code(

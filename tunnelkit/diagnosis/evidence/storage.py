@@ -25,15 +25,20 @@ class RoomView:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """limit: the hard one; the soft one if there is no other, or if its time of grace is over."""
+    """limit: the hard one; the soft one if its time of grace is over."""
 
     used: int
     limit: int
 
     @property
     def full(self) -> bool:
-        """True if next to nothing more can be written."""
+        """True if a large write would fail, of which a part may be left."""
         return self.used >= self.limit * _FULL
+
+    @property
+    def left(self) -> int:
+        """The bytes or files up to the limit; 0 if it is reached."""
+        return max(0, self.limit - self.used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,7 @@ class QuotaView:
 
     @property
     def full(self) -> bool:
-        """True if one of its limits is reached."""
+        """True if one of its limits is reached for a large write."""
         return any(one is not None and one.full for one in (self.blocks, self.files))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.unit.diagnosis.running.windows import JOB, window
 from tunnelkit.diagnosis.evidence.storage import Amount, QuotaView, RoomView, StorageView
 from tunnelkit.diagnosis.evidence.window import PlaceView
@@ -66,3 +68,35 @@ def test_a_share_of_inodes_that_df_rounds_up_is_not_all_of_them() -> None:
         assert found.code == code
     assert found.certainty is Certainty.PROVEN
     assert "/home, where its log goes, has no inodes" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("blocks", "files", "certainty"),
+    [
+        # 80 GB of 10 TB, and 8,000 files: healthy.
+        (Amount(10_652_000_000 << 10, 10_737_418_240 << 10), None, None),
+        (None, Amount(992_000, 1_000_000), None),
+        (Amount(50 * GB - (3 << 20), 50 * GB), None, Certainty.LIKELY),
+        (Amount(50 * GB - 4096, 50 * GB), None, Certainty.PROVEN),
+        (Amount(51 * GB, 50 * GB), Amount(10, 1000), Certainty.PROVEN),
+        (Amount(GB, 50 * GB), Amount(995, 1000), Certainty.LIKELY),
+        (Amount(GB, 50 * GB), Amount(1000, 1000), Certainty.PROVEN),
+    ],
+)
+def test_a_quota_with_room_left(
+    blocks: Amount | None, files: Amount | None, certainty: Certainty | None
+) -> None:
+    quota = QuotaView("/dev/sdb", "group", "lab", blocks, files)
+    found = judged(place(), storage=StorageView((), (quota,)))
+    if certainty is None:
+        assert found.code == "nothing"
+        return
+    assert (found.code, found.certainty) == ("storage-full", certainty)
+    assert ("files" in found.sentence) is (files is not None and files.used > 10)
+
+
+def test_of_two_quotas_the_one_that_is_used_up() -> None:
+    nearly = QuotaView("/dev/sdb", "user", "me", None, Amount(995, 1000))
+    full = QuotaView("/dev/sdb", "group", "lab", Amount(50 * GB, 50 * GB))
+    found = judged(place(), storage=StorageView((), (nearly, full)))
+    assert found.certainty is Certainty.PROVEN and "group lab has used" in found.sentence
