@@ -83,10 +83,15 @@ def _interpreter(case: Case) -> Verdict | None:
             continue
         name = match.groupdict().get("bad") or match.groupdict().get("name") or ""
         name = name.replace("^M", "\r")
-        # Slurm says so of the script itself, and then nothing else can have run.
-        proven = by_slurm and case.exit.code in (_USAGE, 13) and case.lines_after(number) == 0
-        if not proven and case.exit.code not in (_USAGE, 13, _CANT_EXECUTE, _NOT_THERE):
+        if case.exit.code not in (_USAGE, 13, _CANT_EXECUTE, _NOT_THERE):
             continue
+        after = case.lines_after(number)
+        exact = case.exit in (Exit(_CANT_EXECUTE), Exit(_NOT_THERE))
+        if not exact and after > _MOST_AFTER:
+            continue
+        # Slurm says so of the script itself, and then nothing else can have run.
+        never = not _ran_before(case, number)
+        proven = never and by_slurm and case.exit.code in (_USAGE, 13) and not after
         dos = name.endswith(("\r", "\\r"))
         step = (
             NextStep("its lines end with CR LF: dos2unix it")
@@ -99,12 +104,21 @@ def _interpreter(case: Case) -> Verdict | None:
         )
         return Verdict(
             "launch-interpreter",
-            f"never ran: its interpreter {name.strip()} is not on the node",
+            f"never ran: its interpreter {name.strip()} is not on the node"
+            if never
+            else f"failed: {name.strip()}, the interpreter of a script that it ran, is not on the "
+            "node",
             Certainty.PROVEN if proven else Certainty.LIKELY,
             (Evidence(line[:200], "log"), case.record()),
             next_steps=(step,),
         )
     return None
+
+
+def _ran_before(case: Case, number: int) -> bool:
+    """Return True if the job did something before this line (from 0): it wrote, or ran a step."""
+    wrote = case.lines_after(-1) > case.lines_after(number - 1)
+    return wrote or bool(case.failed_steps) or any(one.step.isdecimal() for one in case.end.steps)
 
 
 def _command(case: Case) -> Verdict | None:

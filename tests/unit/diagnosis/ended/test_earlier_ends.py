@@ -182,3 +182,34 @@ def test_a_helper_crashed_far_above_the_end() -> None:
     assert verdict(job("FAILED", 2), text + "step\n" * 5).code == "segfault"
     for code, signal in ((139, 0), (11, 0), (0, 11)):
         assert verdict(job("FAILED", code, signal), text + "step\n" * 100).code == "segfault"
+
+
+BAD_STEP = "slurmstepd-n1: error: execve(): bad interpreter(/no/python): No such file or directory"
+BAD_NOTIFY = "/s/slurm_script: ./notify.py: /usr/bin/python2: bad interpreter: No such file\n"
+
+
+def test_a_job_that_ran_for_hours_before_a_bad_interpreter() -> None:
+    said = "srun: error: n1: task 0: Exited with exit code 2\n"
+    row = StepView("1", "post.py", "FAILED", 2, 0, START_S + 500, START_S + 600)
+    for text, steps in (
+        ("epoch\n" * 100 + BAD_STEP, ()), (BAD_STEP, (row,)), (f"{BAD_STEP}\n{said}", ()),
+    ):  # fmt: skip
+        found = verdict(job("FAILED", 2), text, steps=steps)
+        assert (found.code, found.certainty) == ("launch-interpreter", LIKELY)
+        assert found.sentence == (
+            "failed: /no/python, the interpreter of a script that it ran, is not on the node"
+        )
+    batch = replace(row, step="batch", name="batch")
+    found = verdict(job("FAILED", 2), BAD_STEP, steps=(batch,))
+    assert (found.code, found.certainty) == ("launch-interpreter", PROVEN)
+    assert found.sentence == "never ran: its interpreter /no/python is not on the node"
+
+
+def test_a_bad_interpreter_far_above_the_end() -> None:
+    made = "make: *** [Makefile:3: all] Error 1\n"
+    found = verdict(job("FAILED", 2), BAD_NOTIFY + "step\n" * 500 + made)
+    assert found.code == "exit-unknown"
+    found = verdict(job("FAILED", 2), BAD_NOTIFY + "step\n" * 5)
+    assert (found.code, found.certainty) == ("launch-interpreter", LIKELY)
+    # The code is that of such a command.
+    assert verdict(job("FAILED", 126), BAD_NOTIFY + "x\n" * 9).code == "launch-interpreter"
