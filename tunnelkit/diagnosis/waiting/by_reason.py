@@ -22,6 +22,7 @@ from tunnelkit.diagnosis.waiting.slurm_reasons import Reason, reason_of
 Rule = Callable[[JobView, ClusterView, float, Reason], Verdict]
 _PREPARING = ("CONFIGURING", "POWER_UP_NODE")
 _LONG_S = 300.0
+_NEVER = "can never start"
 _SHOW_ASSOC = "sacctmgr show assoc user=$USER format=account,partition,qos%40"
 
 
@@ -230,35 +231,68 @@ def _refused(job: JobView, cluster: ClusterView, now_s: float, reason: Reason) -
     )
     sentence = f"can never start as it was asked for: {reason.sentence}"
     because = _because(job, more) if asks else _because(job)
-    return Verdict("refused", sentence, Certainty.PROVEN, because, next_steps=steps)
+    found = Verdict("refused", sentence, Certainty.PROVEN, because, next_steps=steps)
+    return _of_one_partition(job, found)
+
+
+def partitions_down(job: JobView, cluster: ClusterView) -> tuple[str, ...]:
+    """Return those of the job's partitions that are known to be switched off."""
+    down = {one.name for one in cluster.partitions if not one.up}
+    return tuple(name for name in job.partition.split(",") if name in down)
 
 
 def _partition_down(job: JobView, cluster: ClusterView, now_s: float, reason: Reason) -> Verdict:
+    """Return the verdict; Slurm says so of a job of several partitions for each one alone."""
     name = f"partition {job.partition}" if job.partition else "its partition"
     state = "INACTIVE" if "Inactive" in (job.reason or "") else "DOWN"
-    sentence = f"waits: {name} is switched off (state {state}), and starts no job"
+    what, certainty = f"{name} is switched off (state {state}), and starts", Certainty.PROVEN
+    names, down = job.partition.split(","), partitions_down(job, cluster)
+    if len(names) > 1 and len(down) == len(names):
+        what = f"its partitions {', '.join(names)} are switched off, and start"
+    elif len(names) > 1:
+        one = f"one of its partitions ({', '.join(names)})"
+        what = f"{', '.join(down)}, {one}," if len(down) == 1 else one
+        what, certainty = f"{what} is switched off, and starts", Certainty.LIKELY
     steps = (
         NextStep("see the partitions", "sinfo -s"),
         NextStep("take another", commands.update(job, "partition=NAME")),
     )
-    return Verdict("partition-down", sentence, Certainty.PROVEN, _because(job), next_steps=steps)
+    sentence = f"waits: {what} no job"
+    return Verdict("partition-down", sentence, certainty, _because(job), next_steps=steps)
 
 
 def _limit(job: JobView, cluster: ClusterView, now_s: float, reason: Reason) -> Verdict:
     if reason.limit is None and reason.code == "limit-job":
-        return _partition_limit(job, reason)
-    return judge_limit(job, cluster, now_s, reason)
+        return _of_one_partition(job, _partition_limit(job, reason))
+    return _of_one_partition(job, judge_limit(job, cluster, now_s, reason))
+
+
+def _of_one_partition(job: JobView, found: Verdict) -> Verdict:
+    """Return at most likely for a job of several partitions: Slurm's reason is the last tried
+    one's, and the job may wait in another."""
+    if "," not in job.partition:
+        return found
+    sentence, steps = found.sentence, found.next_steps
+    if sentence.startswith(_NEVER):
+        where = f"one of its partitions ({job.partition.replace(',', ', ')})"
+        sentence = f"{_NEVER} in {where}:{sentence.partition(':')[2]}"
+        leave = NextStep("leave that partition out", commands.update(job, "partition=NAME"))
+        steps = (leave, *steps)
+    sure = found.certainty is Certainty.PROVEN
+    certainty = Certainty.LIKELY if sure else found.certainty
+    return replace(found, sentence=sentence, certainty=certainty, next_steps=steps)
 
 
 def _partition_limit(job: JobView, reason: Reason) -> Verdict:
     """Return the verdict on a job that is over the partition's time or memory."""
-    steps = [NextStep("see the limits", f"scontrol show partition {job.partition}".strip())]
+    one = "" if "," in job.partition else job.partition
+    steps = [NextStep("see the limits", f"scontrol show partition {one}".strip())]
     if "time" in reason.sentence:
         steps.append(
             NextStep("shorten it, keeping its place", commands.update(job, "timelimit=TIME"))
         )
     steps.append(NextStep("or cancel it", commands.cancel(job)))
-    sentence = f"can never start in partition {job.partition or '?'}: {reason.sentence}"
+    sentence = f"{_NEVER} in partition {job.partition or '?'}: {reason.sentence}"
     return Verdict("limit-job", sentence, Certainty.PROVEN, _because(job), next_steps=tuple(steps))
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from tunnelkit.diagnosis.evidence.cluster import ClusterView
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.diagnosis.verdict import Certainty, Verdict
-from tunnelkit.diagnosis.waiting.by_reason import judge_by_word, judge_reason
+from tunnelkit.diagnosis.waiting.by_reason import judge_by_word, judge_reason, partitions_down
 from tunnelkit.diagnosis.waiting.contended import busy, fragmented, seems_free, turn
 from tunnelkit.diagnosis.waiting.impossible import never, over_partition
 from tunnelkit.diagnosis.waiting.pbs.rules import PBS_WAITS, judge_pbs
@@ -39,6 +39,8 @@ def judge_waiting(job: JobView, cluster: ClusterView, now_s: float) -> tuple[Ver
         return judge_pbs(job, cluster, now_s)
     definite = judge_reason(job, cluster, now_s)
     now = look(job, cluster, now_s)
+    if definite is not None and definite.code == "partition-down":
+        return _elsewhere(definite, job, cluster, now_s)
     if definite is not None:
         return (definite, *_even_then(definite, now))
     if now is not None and reason_of(job.reason).by_nodes:
@@ -48,6 +50,24 @@ def judge_waiting(job: JobView, cluster: ClusterView, now_s: float) -> tuple[Ver
             if (found := rule(now)) is not None:
                 return (_as_sure_as_read(found, job),)
     return (judge_by_word(job),)
+
+
+def _elsewhere(
+    down: Verdict, job: JobView, cluster: ClusterView, now_s: float
+) -> tuple[Verdict, ...]:
+    """Return why the job waits in those of its partitions that are on, before the other.
+
+    Where it does not fit at all there, or they don't show why, it waits for the other."""
+    off = partitions_down(job, cluster)
+    rest = ",".join(name for name in job.partition.split(",") if name not in off)
+    now = look(replace(job, partition=rest), cluster, now_s) if off and rest else None
+    if now is None:
+        return (down, *_even_then(down, look(job, cluster, now_s)))
+    rules = RULES[2:] if now.fit.fits_ever else ()
+    found = next((found for rule in rules if (found := rule(now)) is not None), None)
+    if found is None or found.certainty is Certainty.UNKNOWN:
+        return (down,)
+    return (_as_sure_as_read(found, job), down)
 
 
 def _as_sure_as_read(found: Verdict, job: JobView) -> Verdict:
