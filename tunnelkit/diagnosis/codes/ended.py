@@ -15,7 +15,9 @@ _SCHEDULER = (
         "The kernel killed a process of the job for memory.",
         "With a black box: the cgroup's oom_kill rose, and oom of a level of the job. Without: the "
         "scheduler's OUT_OF_MEMORY or code 125 for the job or a step (PBS: -27, -26), or its line "
-        "on an oom-kill in the log. A full page cache alone (peak = limit) is no kill.",
+        "on an oom-kill in the log. A full page cache alone (peak = limit) is no kill. A kill in "
+        "`extern` (a shell by ssh) or of tk's own steps does not count, nor one long before the "
+        "end that the job outlived.",
         "More --mem; or look for a leak, fewer DataLoader workers, smaller batches on the CPU.",
         fatal=True,
     ),
@@ -98,7 +100,8 @@ _SCHEDULER = (
         Actor.PROGRAM,
         "The job stood still long before its time was up: more time would not help.",
         "As timeout; and in its last quarter it used under 1 % of a core and no GPU, and wrote "
-        "nothing; or all its CPU time is under 1 % of its time, and no log shows that it worked.",
+        "nothing; or all its CPU time is under 1 % of its time, and no log shows that it worked. "
+        "Not of a job that held tk's agent: its user may have stood at a breakpoint.",
         "Look where it stands still: `tk loop`, `tk ranks`, the stacks in the black box.",
         fatal=True,
     ),

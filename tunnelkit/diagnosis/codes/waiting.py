@@ -102,7 +102,8 @@ WAITING = (
         "The job alone asks for more than one job may have.",
         "The scheduler's reason names a limit of each single job (`PerJob`, `PerNode`, a least "
         "amount, the partition's time or memory), or the job asks for more than all jobs of the "
-        "account or QOS may have together. The end of other jobs does not help.",
+        "account or QOS may have together. The end of other jobs does not help. "
+        "Of a job of several partitions it may be one of them alone (likely).",
         "Shorten its time limit if that is what is too much; else cancel it, and ask for less.",
         fatal=True,
     ),
@@ -233,7 +234,8 @@ WAITING = (
         Stage.WAITING,
         Actor.ADMINISTRATOR,
         "The partition or queue is switched off.",
-        "The scheduler's reason, or the queue's state.",
+        "The scheduler's reason, or the queue's state. Of a job of several partitions Slurm says "
+        "so for one of them: those that are on are judged by their nodes first.",
         "Take another one, or ask the administrator.",
     ),
     Code(

@@ -52,10 +52,12 @@ def time_limit(case: Case) -> Verdict | None:
     if last and not activity.evidence:
         because.append(Evidence(f"its log's last line: {last}", "log", "seen"))
     code, sentence, steps = _words(case, activity.kind, progress)
+    # Slurm says TIMEOUT of a used-up budget, too: only a limit on record was surely reached.
+    sure = activity.certain and (limit is not None or case.state != "TIMEOUT")
     return Verdict(
         code,
         f"reached its time limit{of}{sentence}",
-        Certainty.PROVEN if activity.certain else Certainty.LIKELY,
+        Certainty.PROVEN if sure else Certainty.LIKELY,
         tuple(because),
         next_steps=steps,
     )
@@ -83,6 +85,8 @@ def _reached(case: Case) -> list[Evidence]:
 def _at_limit(case: Case) -> bool | None:
     """Return whether it ran for as long as it was allowed to; None if that is not on record."""
     limit = case.job.time_limit_s if case.job is not None else None
+    if case.job is not None and case.job.unlimited:
+        return False
     if case.ran_s is None or not limit:
         return None
     return case.ran_s >= min(limit * _NEARLY, limit - _ROUNDED_S)
@@ -90,8 +94,9 @@ def _at_limit(case: Case) -> bool | None:
 
 def _before_limit(case: Case) -> Verdict:
     """Return the verdict where Slurm says TIMEOUT, and the job's own limit was not reached."""
-    limit = (case.job.time_limit_s if case.job is not None else None) or 0
-    after = f"after {clock(case.ran_s or 0)} of {clock(limit)}"
+    limit = case.job.time_limit_s if case.job is not None else None
+    after = f"after {clock(case.ran_s or 0)}" + (f" of {clock(limit)}" if limit else "")
+    own = "before its own time limit" if limit else "and has no time limit of its own"
     because = [case.record()]
     if case.failure is not None:
         because.append(Evidence(one_line(case.failure), "log", "also"))
@@ -105,11 +110,11 @@ def _before_limit(case: Case) -> Verdict:
         )
     return Verdict(
         "exit-unknown",
-        f"was ended by Slurm {after}, before its own time limit: its reservation may have "
+        f"was ended by Slurm {after}, {own}: its reservation may have "
         "ended, or a budget may be used up",
         Certainty.LIKELY,
         tuple(because),
-        excluded=(f"the time limit of {clock(limit)}",),
+        excluded=(f"the time limit of {clock(limit)}",) if limit else (),
         next_steps=(NextStep("ask the administrator which limit it was"),),
     )
 
@@ -125,16 +130,27 @@ _UNKNOWN = _Activity("", True)
 
 
 def _activity(case: Case, progressed: bool) -> _Activity:
+    found = _seen(case, progressed)
+    if found.kind == "hang" and case.box is not None and case.box.holds_agent:
+        # Its user may have stood at a breakpoint, or gone away.
+        return _Activity("", True, *found.evidence)
+    return found
+
+
+def _seen(case: Case, progressed: bool) -> _Activity:
+    """Return the activity by samples, CPU time, and the time of stdout: the box counts stderr."""
     found = None
     if case.box is not None and len(case.box.samples) > 2:
         found = _sampled(case.box.samples)
-    if found is not None and (found.kind != "hang" or found.certain):
+    if found is not None and found.kind != "hang":
         return found
     ran_s = case.ran_s
     if ran_s is None or ran_s < _SHORT_S:
         return found or _UNKNOWN
     idle = found or _idle(case, ran_s)
     written = _written(case)
+    if written is None and found is not None and found.certain:
+        return _Activity("hang", not _has_other_stdout(case), *found.evidence)
     if written is None:
         # CPU time is not counted everywhere, as of a container's processes.
         return _Activity("", True, *idle.evidence) if progressed and idle else idle or _UNKNOWN
@@ -153,6 +169,10 @@ def _idle(case: Case, ran_s: float) -> _Activity | None:
     return _Activity(
         "hang", False, Evidence(f"it used {cpu_s:.1f} s of CPU in {clock(ran_s)}", "sacct")
     )
+
+
+def _has_other_stdout(case: Case) -> bool:
+    return len(case.end.logs) > 1 and case.end.logs[0].size_bytes > 0
 
 
 def _written(case: Case) -> tuple[float, Evidence] | None:

@@ -70,7 +70,8 @@ class JobView:
     together, where the scheduler counts it so (PBS). elements: of a Slurm array, the indexes that
     wait, as Slurm writes them (`2-9`, or `1,3,...` where it cuts them off); "" for none.
     component: it is a part of a heterogeneous job, whose parts start together.
-    repeats: it runs again at its next time (scrontab).
+    repeats: it runs again at its next time (scrontab). unlimited: it is on record that it has no
+    time limit.
     """
 
     job_id: str
@@ -115,6 +116,7 @@ class JobView:
     elements: str = ""
     component: bool = False
     repeats: bool = False
+    unlimited: bool = False
 
     @property
     def address(self) -> str:

@@ -1,4 +1,4 @@
-"""What ended an earlier run, or a step that was tried again, is not what ended the job."""
+"""The end of an earlier run, or of a step that was tried again, is not the job's."""
 
 from __future__ import annotations
 
@@ -42,7 +42,12 @@ def test_slurm_ended_it_before_its_time_limit() -> None:
         found = verdict(replace(silent, reason=reason), "step 1/2\n")
         assert (found.code, found.certainty) == ("exit-unknown", LIKELY)
         assert "0:40:00 of 8:00:00, before its own time limit" in found.sentence
-    assert verdict(replace(silent, time_limit_s=None)).code == "timeout"
+    # Not on record; or it had none.
+    found = verdict(replace(silent, time_limit_s=None))
+    assert (found.code, found.certainty) == ("timeout", LIKELY)
+    found = verdict(replace(silent, time_limit_s=None, unlimited=True, reason="TimeLimit"))
+    assert (found.code, found.certainty) == ("exit-unknown", LIKELY)
+    assert "after 0:40:00, and has no time limit of its own: its reservation" in found.sentence
 
 
 @pytest.mark.parametrize("why", ["TIME LIMIT", "PREEMPTION", "NODE FAILURE"])

@@ -63,3 +63,42 @@ def test_samples_that_counted_no_log_do_not_outweigh_it() -> None:
     assert verdict(FOUND, end=ended(3.0, 9000.0), box=box).code == "timeout-working"
     found = verdict(FOUND, end=ended(20_000.0, 9000.0), box=box)
     assert (found.code, found.certainty) == ("timeout-hang", LIKELY)
+
+
+def idle(*, log_bytes: int | None = 0, holds_agent: bool = False) -> BoxView:
+    """A box that saw no CPU used, and its log (stderr) not grow."""
+    samples = tuple(BoxSample(START_S + 60 * at, 0.5, log_bytes=log_bytes) for at in range(600))
+    return BoxView(samples=samples, holds_agent=holds_agent)
+
+
+@pytest.mark.parametrize(("silent_s", "code", "certainty"), [
+    (5.0, "timeout-working", LIKELY), (6000.0, "timeout", PROVEN),
+    (20_000.0, "timeout-hang", PROVEN),
+])  # fmt: skip
+def test_a_head_job_that_waits_for_others_writes_to_stdout(
+    silent_s: float, code: str, certainty: Certainty
+) -> None:
+    """Snakemake or Nextflow: next to no CPU, and stdout is another file than the box's log."""
+    found = verdict(FOUND, end=ended(silent_s, 20.0, "[13/40] done\n"), box=idle())
+    assert (found.code, found.certainty) == (code, certainty)
+
+
+def test_a_stdout_whose_time_is_not_known_leaves_a_hang_likely() -> None:
+    end = ended(5.0, 20.0, "[13/40] done\n")
+    unknown = replace(end, logs=(replace(end.logs[0], written_s=None), end.logs[1]))
+    found = verdict(FOUND, end=unknown, box=idle())
+    assert (found.code, found.certainty) == ("timeout-hang", LIKELY)
+    empty = replace(end, logs=(LogView("/h/7.out", ""), end.logs[1]))
+    for one in (empty, replace(end, logs=())):
+        found = verdict(FOUND, end=one, box=idle())
+        assert (found.code, found.certainty) == ("timeout-hang", PROVEN)
+
+
+@pytest.mark.parametrize("log_bytes", [0, None])
+def test_a_job_that_holds_tk_s_agent_does_not_hang(log_bytes: int | None) -> None:
+    """Its user may have stood at a breakpoint."""
+    box = idle(log_bytes=log_bytes, holds_agent=True)
+    for end in (replace(ended(5.0, 20.0), logs=()), ended(20_000.0, 20.0)):
+        found = verdict(FOUND, end=end, box=box)
+        assert (found.code, found.certainty) == ("timeout", PROVEN)
+        assert "more time would not help" not in found.sentence

@@ -43,7 +43,7 @@ def test_a_limit_of_the_qos_of_one_of_several_partitions_is_likely() -> None:
 
 
 def test_several_partitions_of_which_some_are_off() -> None:
-    """Which of them Slurm has tried last is not in its reason."""
+    """Slurm's reason does not name the one that it tried last."""
     unknown = judged("PartitionDown", partition="a,b")
     assert unknown.certainty is Certainty.LIKELY
     assert unknown.sentence == (

@@ -266,6 +266,19 @@ def test_how_many_tasks_a_step_had() -> None:
     assert job.step.tasks is None and [row.step.tasks for row in steps] == [32, 32]
 
 
+@pytest.mark.parametrize(
+    ("limit", "limit_s", "unlimited"),
+    [("60", 3600, False), ("UNLIMITED", None, True), ("Partition_Limit", None, False)],
+)
+def test_without_a_time_limit_or_without_a_record_of_it(
+    limit: str, limit_s: int | None, unlimited: bool
+) -> None:
+    fields = RECORDED["cancel"].split("\n")[0].split(SEPARATOR)
+    fields[FIELDS.split(",").index("TimelimitRaw")] = limit
+    job = accounted_job({"steps": Section(SEPARATOR.join(fields), 0)}, "35")
+    assert job is not None and (job.time_limit_s, job.unlimited) == (limit_s, unlimited)
+
+
 def test_it_says_who_cancelled() -> None:
     sections = {"steps": Section(RECORDED["cancel"], 0), "users": Section("own 0 root", 0)}
     job = accounted_job(sections, "35")

@@ -319,6 +319,9 @@ def test_no_key_is_part_of_the_value_before_it() -> None:
     assert job is not None
     assert (job.job_id, job.step_id, job.repeats) == ("1000_3", "1003", True)
     assert (job.reason, job.name) == ("Priority", "train")
+    endless = job_view(FULL_RECORD.replace("TimeLimit=01:00:00", "TimeLimit=UNLIMITED"))
+    assert endless is not None and (endless.time_limit_s, endless.unlimited) == (None, True)
+    assert (job.time_limit_s, job.unlimited) == (3600, False)
     assert (job.command, job.directory, job.comment) == ("/h/train.sh", "/h", "mine, all")
     assert (job.stdout_path, job.stderr_path) == ("/h/s.out", "/h/s.err")
     assert (job.licenses, job.reservation, job.partition) == ("matlab:1", "r1", "gpu")

@@ -33,6 +33,7 @@ class Row:
     step: StepView
     submit_s: float | None
     limit_s: int | None
+    unlimited: bool
     tres: str
     nodes: str
     user: str
@@ -140,6 +141,7 @@ def job_of(row: Row, job_id: str) -> JobView:
         start_s=row.step.start_s,
         end_s=row.step.end_s,
         time_limit_s=row.limit_s,
+        unlimited=row.unlimited,
         need=need,
         nodes=nodes_of(row.nodes),
         exit_code=row.step.exit_code,
@@ -180,6 +182,7 @@ def _row(job_id: str, step: str, fields: Sequence[str]) -> Row:
         ),
         submit_s=_time(submit),
         limit_s=int(limit) * 60 if re.fullmatch(r"[0-9]{1,9}", limit) else None,
+        unlimited=limit == "UNLIMITED",
         tres=tres,
         nodes=nodes,
         user=user,

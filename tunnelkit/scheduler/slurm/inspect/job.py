@@ -98,6 +98,7 @@ def job_view(text: str) -> JobView | None:
         expected_start_s=start_s if pending else None,
         expected_nodes=nodes_of(value("SchedNodeList")),
         time_limit_s=parse_duration(value("TimeLimit")),
+        unlimited=value("TimeLimit") == "UNLIMITED",
         nodes_wanted=_number(value("NumNodes").partition("-")[0]) or 1,
         need=_need(found),
         licenses=value("Licenses"),
