@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from tunnelkit.cli.terminal.output import paint, say
 from tunnelkit.cli.terminal.wait_line import asking
 from tunnelkit.diagnosis.codes.registry import CODES
-from tunnelkit.diagnosis.verdict import Diagnosis, Stage, Verdict
-from tunnelkit.diagnosis.verdict_json import DiagnosisInfo, from_json
+from tunnelkit.diagnosis.verdict import Certainty, Diagnosis, Stage, Verdict
+from tunnelkit.diagnosis.verdict_json import DiagnosisInfo, VerdictInfo, from_json
 from tunnelkit.errors import ExitCode, UsageError
 from tunnelkit.model import job_words
 from tunnelkit.text_format import shown
@@ -58,8 +58,15 @@ def show_why(options: WhyOptions) -> None:
     else:
         for line in lines(from_json(info)):
             say(line)
-    if options.check and any(CODES[one["code"]].fatal for one in info["verdicts"]):
+    if options.check and any(map(_is_fatal, info["verdicts"])):
         sys.exit(int(ExitCode.DIAGNOSED))
+
+
+def _is_fatal(verdict: VerdictInfo) -> bool:
+    """True if the job failed, or can never start for sure: a script would cancel it."""
+    code = CODES[verdict["code"]]
+    sure = verdict["certainty"] == Certainty.PROVEN.value
+    return code.fatal and (sure or code.stage is not Stage.WAITING)
 
 
 def _keep(info: DiagnosisInfo) -> None:
