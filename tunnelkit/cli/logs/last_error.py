@@ -47,7 +47,7 @@ def _heading(found: Traceback, where: str) -> str:
 
 
 def traceback_info(found: Traceback) -> dict[str, object]:
-    """Return a traceback as JSON: the first cause, then the chain in the order of events."""
+    """Return a traceback as JSON: the cause, then the chain in the order of events."""
     root = found.root
     return {
         "type": found.type,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tunnelkit.diagnosis.ended.case import NO_STEPS, TK_STEPS, Case
 from tunnelkit.diagnosis.ended.log.marks import Hit
-from tunnelkit.diagnosis.ended.log.raised import FATAL
+from tunnelkit.diagnosis.ended.log.raised import FATAL, Raised
 from tunnelkit.diagnosis.ended.log.traceback import Traceback
 from tunnelkit.diagnosis.ended.words import INT
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
@@ -42,6 +42,7 @@ def exception(case: Case) -> Verdict | None:
             *source_lines(found),
             Evidence(f"traceback, line {found.first_line} of the log", "log"),
             case.record(),
+            *handled_lines(found),
         ),
         consequences(case, found),
         next_steps=steps,
@@ -86,17 +87,19 @@ def certainty_of(case: Case, found: Traceback) -> Certainty | None:
 
     Proven: it is the last that the program wrote, and the exit code is that of an exception. Of
     two logs only their times say what was written last.
-    With several ranks only torchrun's table, with its rank, is as good."""
+    What was raised on its way out may be what ended the job. With several ranks only torchrun's
+    table, with its rank, is as good."""
     after = case.lines_after(found.last_line - 1)
     codes = {case.exit.code, *(one.code for one in case.failed_steps)}
     if case.hidden and _UNCAUGHT not in codes:
         return None
     if found.root is not None:
-        same = found.rank is not None and found.root.exit_code == _UNCAUGHT
+        same = found.rank is not None and found.root.exit_code == _UNCAUGHT and found.is_last
         return Certainty.PROVEN if same and found.first_line else Certainty.LIKELY
     if found.thread:
         return Certainty.LIKELY if after <= _MOST_AFTER else None
-    if found.rank is None and case.ends_with(found.last_line - 1) and _is_code_of_it(case):
+    last = found.is_last and case.ends_with(found.last_line - 1)
+    if found.rank is None and last and _is_code_of_it(case):
         return Certainty.PROVEN
     if found.rank is not None or after <= _MOST_AFTER:
         return Certainty.LIKELY
@@ -131,8 +134,12 @@ def _is_code_of_it(case: Case) -> bool:
 
 def one_line(found: Traceback) -> str:
     """Return `KeyError: 'label' at data.py:88 in collate (rank 0)`."""
-    message = (found.message.split("\n") or [""])[0][:200]
-    return f"{found.type}" + (f": {message}" if message else "") + _where(found)
+    return _said(found.cause) + _where(found)
+
+
+def _said(raised: Raised) -> str:
+    message = (raised.message.split("\n") or [""])[0][:200]
+    return raised.type + (f": {message}" if message else "")
 
 
 def source_lines(found: Traceback) -> tuple[Evidence, ...]:
@@ -142,6 +149,14 @@ def source_lines(found: Traceback) -> tuple[Evidence, ...]:
         return ()
     name = place.file.rpartition("/")[2]
     return (Evidence(f"{name}:{place.line}  {place.source[:100]}", place.file, "at"),)
+
+
+def handled_lines(found: Traceback) -> tuple[Evidence, ...]:
+    """Return what the program handled when this was raised."""
+    return tuple(
+        Evidence(f"raised while it handled {_said(one)}", "log", "also")
+        for one in found.handled[-3:]
+    )
 
 
 def consequences(case: Case, found: Traceback) -> tuple[str, ...]:
@@ -159,8 +174,8 @@ def consequences(case: Case, found: Traceback) -> tuple[str, ...]:
     if len(found.raised) > 1:
         last = found.raised[-1]
         if (last.type, last.message) != (found.type, found.message):
-            first_line = (last.message.split("\n") or [""])[0][:200]
-            texts.append(f"it was raised again as {last.type}: {first_line}")
+            again = f"it was raised again as {_said(last)}"
+            texts.append(again if found.is_last else f"on its way out: {_said(last)}")
     if case.hidden:
         texts.append(f"{case.failed_steps[0].text}; the script went on and ended with 0")
     return tuple(texts)
@@ -173,7 +188,7 @@ def last_hit(case: Case, *codes: str) -> Hit | None:
 
 def _names(found: Traceback, hit: Hit) -> bool:
     name = hit.group("name")
-    return any(name in one.message for one in found.raised)
+    return any(name in one.message for one in found.raised if one not in found.handled)
 
 
 def _where(found: Traceback) -> str:

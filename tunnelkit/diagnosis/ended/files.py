@@ -37,7 +37,7 @@ def files(case: Case) -> Verdict | None:
     found = case.failure
     certainty: Certainty | None = Certainty.LIKELY
     if found is not None:
-        near = found.first_line <= hit.line + 1 <= found.last_line + 2
+        near = found.cause_line <= hit.line + 1 <= found.last_line + 2
         if not near:
             return None
         certainty = certainty_of(case, found)

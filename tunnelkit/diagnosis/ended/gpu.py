@@ -80,7 +80,7 @@ def gpu_memory(case: Case) -> Verdict | None:
         return None
     certainty: Certainty | None = Certainty.LIKELY
     if found is not None:
-        if not _same(found.first_line, found.last_line, case, hit):
+        if not _same(found.cause_line, found.last_line, case, hit):
             return None
         certainty = certainty_of(case, found)
     elif case.lines_after(hit.line) > _MOST_AFTER:
@@ -106,7 +106,7 @@ def build_mismatch(case: Case) -> Verdict | None:
     if hit is None or not case.failed:
         return None
     found = case.failure
-    if found is not None and not _same(found.first_line, found.last_line, case, hit):
+    if found is not None and not _same(found.cause_line, found.last_line, case, hit):
         return None
     if found is None and case.lines_after(hit.line) > _MOST_AFTER:
         return None
@@ -147,7 +147,7 @@ def _is_last(case: Case, hit: Hit) -> bool:
     """True if nothing else that the log shows has ended the job since."""
     found = case.failure
     if found is not None and certainty_of(case, found) is not None:
-        return _same(found.first_line, found.last_line, case, hit)
+        return _same(found.cause_line, found.last_line, case, hit)
     return case.lines_after(hit.line) <= _MOST_AFTER
 
 

@@ -12,10 +12,8 @@ HEADER = "Traceback (most recent call last):"
 FATAL = "Fatal Python error"
 _ORIGINAL = f"Original {HEADER}"  # torch.utils.data, DataParallel
 _GROUP = f"+ Exception Group {HEADER}"
-_LINKS = (
-    "During handling of the above exception, another exception occurred:",
-    "The above exception was the direct cause of the following exception:",
-)
+_CONTEXT = "During handling of the above exception, another exception occurred:"
+_LINKS = (_CONTEXT, "The above exception was the direct cause of the following exception:")
 _FRAME = re.compile(r'\s{1,40}File "(.+)", line ([0-9]{1,9})(?:,? in (.+))?$')
 _TYPE = re.compile(r"([A-Za-z_][\w.<>]*)(?::(?: (.*))?)?$")
 _SYNTAX = re.compile(r"(SyntaxError|IndentationError|TabError): (.*)")
@@ -58,7 +56,9 @@ class Raised:
 
     message: with the indented lines below it. notes: the lines that follow it, where it is certain
     that they belong to it (further lines of the message, `add_note`). after: the lines right behind
-    it where it is not. parts: the exceptions of a group.
+    it where it is not. parts: the exceptions of a group. handled: the next one of the chain was
+    raised while the program handled this one, which need not be its cause. first_line: from 1; 0:
+    not known.
     """
 
     type: str
@@ -67,6 +67,8 @@ class Raised:
     notes: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     parts: tuple[Raised, ...] = ()
+    handled: bool = False
+    first_line: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +120,14 @@ def _chain(lines: Sequence[Line], begin: int) -> tuple[Chain | None, int]:
         read = _one(lines, at)
         if read.raised is None:
             break
+        one = replace(read.raised, first_line=lines[at].number)
         original = lines[at].text.startswith(_ORIGINAL) and raised
-        raised.insert(0, read.raised) if original else raised.append(read.raised)
-        end, linked = _link(lines, read.end)
+        raised.insert(0, one) if original else raised.append(one)
+        end, linked, handled = _link(lines, read.end)
         if linked is None:
             raised[-1] = replace(raised[-1], after=_after(lines, read.end))
             break
-        raised[-1] = replace(raised[-1], notes=raised[-1].notes + linked)
+        raised[-1] = replace(raised[-1], notes=raised[-1].notes + linked, handled=handled)
         at = end
     if not raised:
         return None, read.end
@@ -287,10 +290,10 @@ def _section(lines: Sequence[Line]) -> Raised | None:
     return _message(lines, 0, ()).raised
 
 
-def _link(lines: Sequence[Line], at: int) -> tuple[int, tuple[str, ...] | None]:
-    """Find the exception that this one led to: its first line, and the lines before the link."""
+def _link(lines: Sequence[Line], at: int) -> tuple[int, tuple[str, ...] | None, bool]:
+    """Find the next exception: its first line, the lines before it, and if this one was handled."""
     if at < len(lines) and lines[at].text.startswith(_ORIGINAL):
-        return at, ()
+        return at, (), False
     between: list[str] = []
     for end in range(at, min(at + _LINK_WITHIN, len(lines))):
         text = lines[end].text
@@ -298,12 +301,12 @@ def _link(lines: Sequence[Line], at: int) -> tuple[int, tuple[str, ...] | None]:
             begin = end + 1
             while begin < min(end + 3, len(lines)) and not lines[begin].text.strip("| "):
                 begin += 1
-            return begin, tuple(between[:_MOST_TEXT])
+            return begin, tuple(between[:_MOST_TEXT]), text.lstrip("| ") == _CONTEXT
         if _begins(text):
             break
         if text.strip() and text != '"""':
             between.append(text)
-    return at, None
+    return at, None, False
 
 
 def _after(lines: Sequence[Line], at: int) -> tuple[str, ...]:

@@ -10,6 +10,9 @@ from tunnelkit.diagnosis.ended.log.streams import Line, Stream, streams
 
 _LAUNCHER = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
 _SIGNALLED = "torch.distributed.elastic.multiprocessing.api.SignalException"
+#: Raised on the way out, while the true exception is handled: these, or those of these functions.
+_WRAPPERS = frozenset({_LAUNCHER, _SIGNALLED, "SystemExit"})
+_CLEAN_UP = frozenset({"__exit__", "__aexit__", "destroy_process_group"})
 _ROOT = "Root Cause (first observed failure):"
 _ENTRY = re.compile(r"  (time|host|rank|exitcode|error_file|traceback) *: (.*)")
 _RANK = re.compile(r"([0-9]{1,9}) \(local_rank: ([0-9]{1,9})\)")
@@ -45,7 +48,7 @@ class RootCause:
 
 @dataclass(frozen=True, slots=True)
 class Traceback:
-    """A traceback. Its type, message and place are those of the first cause.
+    """A traceback. Its type, message and place are those of the cause.
 
     raised: the chain of exceptions, the first cause first. rank: None if nothing says it. thread:
     "" for the main one. first_line, last_line: where it is in the log, from 1; 0: only torchrun's
@@ -62,8 +65,35 @@ class Traceback:
 
     @property
     def cause(self) -> Raised:
-        """The first exception of the chain."""
-        return self.raised[0]
+        """The first exception of those that led to the end; what was handled before did not."""
+        return self.raised[self._cause_at]
+
+    @property
+    def cause_line(self) -> int:
+        """Where it begins: above it, the traceback is about exceptions that were handled."""
+        if not any(one.handled for one in self.raised[: self._cause_at]):
+            return self.first_line
+        first = min(one.first_line for one in self.raised[self._cause_at :])
+        return max(first, self.first_line) if first <= self.last_line else self.first_line
+
+    @property
+    def handled(self) -> tuple[Raised, ...]:
+        """The exceptions that the program handled when the cause was raised."""
+        return tuple(one for one in self.raised[: self._cause_at] if one.handled)
+
+    @property
+    def is_last(self) -> bool:
+        """False if another exception was raised while the cause was handled: on the way out."""
+        return not any(one.handled for one in self.raised[self._cause_at :])
+
+    @property
+    def _cause_at(self) -> int:
+        at = len(self.raised) - 1
+        while at and self.raised[at - 1].handled and _is_wrapper(self.raised[at]):
+            at -= 1
+        while at and not self.raised[at - 1].handled:
+            at -= 1
+        return at
 
     @property
     def type(self) -> str:
@@ -171,6 +201,10 @@ def _tracebacks(parts: list[Stream]) -> list[Traceback]:
 def _traceback(chain: Chain, part: Stream) -> Traceback:
     lines = (chain.first_line, chain.last_line)
     return Traceback(chain.raised, part.rank, *lines, chain.thread, label=part.label)
+
+
+def _is_wrapper(raised: Raised) -> bool:
+    return raised.type in _WRAPPERS or any(one.function in _CLEAN_UP for one in raised.frames)
 
 
 def _launchers(one: Traceback) -> bool:
