@@ -209,8 +209,12 @@ class Case:
         return next(own, "")[:200]
 
     def lines_after(self, number: int) -> int:
-        """Return how many lines the program wrote after this line (from 0)."""
-        return sum(1 for line in self.lines[number + 1 :] if not _NOT_THE_PROGRAM.match(line))
+        """Return how many lines the program wrote after this line (from 0).
+
+        Without the tracebacks behind that of the failure."""
+        aside = self.failure.aside if self.failure is not None else frozenset()
+        after = enumerate(self.lines[number + 1 :], number + 2)
+        return sum(1 for at, one in after if at not in aside and not _NOT_THE_PROGRAM.match(one))
 
     def ends_with(self, number: int) -> bool:
         """Return True if the program wrote nothing after this line (from 0), to either log.

@@ -98,7 +98,7 @@ def certainty_of(case: Case, found: Traceback) -> Certainty | None:
         return Certainty.PROVEN if same and found.first_line else Certainty.LIKELY
     if found.thread:
         return Certainty.LIKELY if after <= _MOST_AFTER else None
-    last = found.is_last and case.ends_with(found.last_line - 1)
+    last = found.is_last and not found.followed and case.ends_with(found.last_line - 1)
     if found.rank is None and last and _is_code_of_it(case):
         return Certainty.PROVEN
     if found.rank is not None or after <= _MOST_AFTER:

@@ -21,6 +21,17 @@ _FATAL = re.compile(rf"{FATAL}: (.*)")
 _THREAD = re.compile(r"Exception in thread (.+?)(?: \(.*\))?:$")
 _CURRENT = re.compile(r"Current thread 0x[0-9a-fA-F]+.*\(most recent call first\):$")
 _OTHER_THREAD = re.compile(r"Thread 0x[0-9a-fA-F]+.*\(most recent call first\):$")
+#: Lines before a traceback that ends no program.
+_IGNORED = (
+    "Exception ignored ",
+    "Task exception was never retrieved",
+    "Error in atexit._run_exitfuncs:",
+    "--- Logging error ---",
+)
+_CALL_STACK = "Call stack:"  # logging, below the type
+_NO_TYPES = frozenset({"Message", "Arguments"})
+#: A process of multiprocessing's own, which outlives the program.
+_TRACKER = re.compile(r"multiprocessing[/\\]resource_tracker\.py$")
 _PART = re.compile(r"\s*\+[-+]*-{3,} (?:[0-9]+|\.\.\.) -{3,}$")
 _BOX = re.compile(r"\s*\| ?")
 # Lines right behind a message that are certainly no part of it.
@@ -76,12 +87,15 @@ class Chain:
     """Exceptions that were printed together, the first cause first.
 
     first_line, last_line: from 1, in the whole text. thread: its name, if it was not the main one.
+    ignored: it ended no program, not even a thread. begin: the line that says so, or the first.
     """
 
     raised: tuple[Raised, ...]
     first_line: int
     last_line: int
     thread: str = ""
+    ignored: bool = False
+    begin: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,23 +107,28 @@ class _Read:
 
 
 def chains(lines: Sequence[Line]) -> list[Chain]:
-    """Return all that was printed, in order; not what Python itself calls ignored."""
+    """Return all that was printed, in order."""
     found: list[Chain] = []
     at = 0
     while at < len(lines):
         chain, end = _chain(lines, at)
-        if chain is not None and not _ignored(lines, at):
-            found.append(chain)
+        if chain is not None:
+            found.append(_announced(chain, lines, at))
         at = max(end, at + 1)
     return found
 
 
-def _ignored(lines: Sequence[Line], at: int) -> bool:
-    before = [line.text for line in lines[max(0, at - 2) : at]]
-    return any(
-        text.startswith(("Exception ignored ", "Task exception was never retrieved"))
-        for text in before
-    )
+def _announced(chain: Chain, lines: Sequence[Line], at: int) -> Chain:
+    """Add what the lines before it say about it: that it ended no program, or a thread only."""
+    for line in lines[max(0, at - 2) : at]:
+        if line.text.startswith(_IGNORED):
+            return replace(chain, ignored=True, begin=line.number)
+    thread = _THREAD.match(lines[at - 1].text) if at else None
+    if thread:
+        return replace(chain, thread=thread[1], begin=lines[at - 1].number)
+    frames = chain.raised[-1].frames
+    tracker = bool(frames) and frames[-1].function == "main" and _TRACKER.search(frames[-1].file)
+    return replace(chain, ignored=bool(tracker), begin=chain.first_line)
 
 
 def _chain(lines: Sequence[Line], begin: int) -> tuple[Chain | None, int]:
@@ -131,10 +150,9 @@ def _chain(lines: Sequence[Line], begin: int) -> tuple[Chain | None, int]:
         at = end
     if not raised:
         return None, read.end
-    thread = _THREAD.match(lines[begin - 1].text) if begin else None
     last = lines[read.end - 1].number
     kept = tuple(raised[: _MOST_RAISED // 2] + raised[_MOST_RAISED // 2 :][-_MOST_RAISED // 2 :])
-    return Chain(kept, lines[begin].number, last, thread[1] if thread else ""), read.end
+    return Chain(kept, lines[begin].number, last), read.end
 
 
 def _one(lines: Sequence[Line], at: int) -> _Read:
@@ -192,10 +210,11 @@ def _add(frames: list[Frame], text: str) -> None:
 
 def _is_type(lines: Sequence[Line], at: int) -> bool:
     """Tell if a line is the type and message: no further frame comes behind it."""
-    if _TYPE.match(lines[at].text) is None:
+    match = _TYPE.match(lines[at].text)
+    if match is None or match[1] in _NO_TYPES:
         return False
     for line in lines[at + 1 : at + 1 + _MOST_NOISE]:
-        if _begins(line.text):
+        if _begins(line.text) or line.text == _CALL_STACK:
             break
         frame = _frame(line.text)
         if frame is not None and frame.function:

@@ -18,6 +18,8 @@ _ENTRY = re.compile(r"  (time|host|rank|exitcode|error_file|traceback) *: (.*)")
 _RANK = re.compile(r"([0-9]{1,9}) \(local_rank: ([0-9]{1,9})\)")
 _CODE = re.compile(r"(-?[0-9]{1,9}) \(pid: ([0-9]{1,9})\)")
 _ROOT_LINES = 300
+#: A traceback that has so many lines of other origin behind it was handled, or is another's cause.
+_MOST_AFTER = 20
 _SEVERAL = re.compile(r"srun: error: .*\btasks? [0-9]|mpirun (?:detected|noticed) ")
 # What a rank says when another one has gone.
 _CONSEQUENCE = re.compile(
@@ -52,7 +54,8 @@ class Traceback:
 
     raised: the chain of exceptions, the first cause first. rank: None if nothing says it. thread:
     "" for the main one. first_line, last_line: where it is in the log, from 1; 0: only torchrun's
-    table has it. label: of the `Stream` that it is in.
+    table has it. label: of the `Stream` that it is in. aside: the lines, from 1, of the tracebacks
+    behind it; followed: one of them ended a thread or another rank.
     """
 
     raised: tuple[Raised, ...]
@@ -62,6 +65,8 @@ class Traceback:
     thread: str = ""
     root: RootCause | None = None
     label: str = ""
+    aside: frozenset[int] = frozenset()
+    followed: bool = False
 
     @property
     def cause(self) -> Raised:
@@ -157,8 +162,21 @@ def first_failure(text: str) -> Traceback | None:
     those that only lost their connection to another rank come last.
     """
     parts = streams(text)
+    every = [(chain, part) for part in parts for chain in chains(part.lines)]
+    found = [_traceback(chain, part) for chain, part in every if not chain.ignored]
+    first = _first(found, parts, text)
+    return _with_later(first, [chain for chain, _ in every]) if first is not None else None
+
+
+def _with_later(first: Traceback, every: list[Chain]) -> Traceback:
+    """Add what stands behind it."""
+    later = [one for one in every if first.first_line and one.begin > first.last_line]
+    aside = (number for one in later for number in range(one.begin, one.last_line + 1))
+    return replace(first, aside=frozenset(aside), followed=any(not one.ignored for one in later))
+
+
+def _first(found: list[Traceback], parts: list[Stream], text: str) -> Traceback | None:
     root = _first_root(parts)
-    found = _tracebacks(parts)
     own = [one for one in found if not _launchers(one)]
     if root is not None:
         return _of_root(own, root, parts) or _bare(found, root)
@@ -195,7 +213,8 @@ def _rendered(raised: Raised) -> list[str]:
 
 
 def _tracebacks(parts: list[Stream]) -> list[Traceback]:
-    return [_traceback(chain, part) for part in parts for chain in chains(part.lines)]
+    found = [(chain, part) for part in parts for chain in chains(part.lines)]
+    return [_traceback(chain, part) for chain, part in found if not chain.ignored]
 
 
 def _traceback(chain: Chain, part: Stream) -> Traceback:
@@ -216,11 +235,16 @@ def _is_consequence(one: Traceback) -> bool:
 
 
 def _finals(found: list[Traceback]) -> list[Traceback]:
-    """Return the last traceback of each rank; of lines without a rank one."""
+    """Return the last traceback of each rank; of lines without a rank one.
+
+    Those of threads right behind the main one's are of threads that end with it."""
     last: dict[int | None, Traceback] = {}
-    for one in found:
+    ends: dict[int | None, int] = {}
+    for one in sorted(found, key=lambda one: one.last_line):
         before = last.get(one.rank)
-        if before is None or before.last_line < one.last_line:
+        near = one.first_line - ends.get(one.rank, 0) <= _MOST_AFTER
+        ends[one.rank] = one.last_line
+        if before is None or not (one.thread and not before.thread and near):
             last[one.rank] = one
     labelled = [one for rank, one in last.items() if rank is not None]
     return labelled or list(last.values())
