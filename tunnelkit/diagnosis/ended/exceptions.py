@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tunnelkit.diagnosis.ended.case import NO_STEPS, TK_STEPS, Case
 from tunnelkit.diagnosis.ended.log.marks import Hit
 from tunnelkit.diagnosis.ended.log.raised import FATAL, Raised
@@ -13,6 +15,7 @@ from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 _MOST_AFTER = 20
 #: The exit code of an exception that nothing caught.
 _UNCAUGHT = 1
+_TASK = re.compile(r"srun: error: .*\btasks? (?P<tasks>[\d,\[\]-]+)")
 _POST_MORTEM = NextStep("stop at it in the debugger", "tk loop --post-mortem")
 _MEMORY = NextStep(
     "malloc refused so much: look for a size that is a bug, then at `ulimit -v`; --mem does not "
@@ -88,22 +91,33 @@ def certainty_of(case: Case, found: Traceback) -> Certainty | None:
     Proven: it is the last that the program wrote, and the exit code is that of an exception. Of
     two logs only their times say what was written last.
     What was raised on its way out may be what ended the job. With several ranks only torchrun's
-    table, with its rank, is as good."""
+    table, with its rank, is as good. Of several tasks another one may have failed before."""
     after = case.lines_after(found.last_line - 1)
     codes = {case.exit.code, *(one.code for one in case.failed_steps)}
     if case.hidden and _UNCAUGHT not in codes:
         return None
     if found.root is not None:
         same = found.rank is not None and found.root.exit_code == _UNCAUGHT and found.is_last
+        same = same and not _has_tasks(case, found)
         return Certainty.PROVEN if same and found.first_line else Certainty.LIKELY
     if found.thread:
         return Certainty.LIKELY if after <= _MOST_AFTER else None
     last = found.is_last and not found.followed and case.ends_with(found.last_line - 1)
-    if found.rank is None and last and _is_code_of_it(case):
+    alone = found.rank is None and not _has_tasks(case, found)
+    if alone and last and _is_code_of_it(case):
         return Certainty.PROVEN
     if found.rank is not None or after <= _MOST_AFTER:
         return Certainty.LIKELY
     return None
+
+
+def _has_tasks(case: Case, found: Traceback) -> bool:
+    """Return True if a step had several tasks, or srun named one before this exception."""
+    runs = [one for one in case.end.steps if one.step not in NO_STEPS and one.name not in TK_STEPS]
+    if any((one.tasks or 0) > 1 for one in runs):
+        return True
+    named = ((at, _TASK.match(line)) for at, line in enumerate(case.lines, 1))
+    return any(one and (at < found.first_line or one["tasks"] != "0") for at, one in named)
 
 
 def _is_by_int(case: Case, found: Traceback) -> bool:

@@ -21,6 +21,8 @@ _ROOT_LINES = 300
 #: A traceback that has so many lines of other origin behind it was handled, or is another's cause.
 _MOST_AFTER = 20
 _SEVERAL = re.compile(r"srun: error: .*\btasks? [0-9]|mpirun (?:detected|noticed) ")
+_TASK = re.compile(r"srun: error: \S+: tasks? (?P<tasks>[0-9,\[\]-]+): ")
+_OF_SLURM = ("srun: ", "slurmstepd")
 # What a rank says when another one has gone.
 _CONSEQUENCE = re.compile(
     r"(?:[\w.]*\.)?(?:DistBackendError|DistNetworkError|DistStoreError|ConnectionResetError|"
@@ -182,7 +184,7 @@ def _first(found: list[Traceback], parts: list[Stream], text: str) -> Traceback 
         return _of_root(own, root, parts) or _bare(found, root)
     finals = _finals(own)
     if len(finals) == 1 and _SEVERAL.search(text):
-        finals = _last_burst(own)
+        finals = _of_tasks(own, parts)
     return min(finals, key=lambda one: (_is_consequence(one), one.first_line), default=None)
 
 
@@ -248,6 +250,31 @@ def _finals(found: list[Traceback]) -> list[Traceback]:
             last[one.rank] = one
     labelled = [one for rank, one in last.items() if rank is not None]
     return labelled or list(last.values())
+
+
+def _of_tasks(own: list[Traceback], parts: list[Stream]) -> list[Traceback]:
+    """Return the tracebacks right before srun's first line on the last step that failed.
+
+    Other tasks may raise later, as they wait in vain for the one that failed. Those at the end if
+    the program wrote more between."""
+    lines = [line for part in parts for line in part.lines]
+    seen: set[str] = set()
+    first = 0
+    for number, match in reversed([(one.number, _TASK.match(one.text)) for one in lines]):
+        if match is not None and match["tasks"] in seen:
+            own = [one for one in own if one.first_line > number] or own
+            break  # A step names a task once: this line is another step's.
+        if match is not None:
+            seen.add(match["tasks"])
+            first = number
+    burst = _last_burst([one for one in own if one.last_line < first])
+    if not burst or all(one.first_line < first for one in own):
+        return _last_burst(own)
+    end = max(one.last_line for one in burst)
+    raised = {at for one in own for at in range(one.first_line, one.last_line + 1)}
+    others = [one for one in lines if one.number > end and one.number not in raised]
+    between = [one for one in others if one.text.strip() and not one.text.startswith(_OF_SLURM)]
+    return burst if len(between) <= _MOST_AFTER else _last_burst(own)
 
 
 def _last_burst(found: list[Traceback]) -> list[Traceback]:
