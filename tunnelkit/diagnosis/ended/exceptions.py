@@ -12,7 +12,7 @@ from tunnelkit.diagnosis.ended.words import INT
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
 #: The program wrote more than this after it: the exception was probably handled.
-_MOST_AFTER = 20
+MOST_AFTER = 20
 #: The exit code of an exception that nothing caught.
 _UNCAUGHT = 1
 _TASK = re.compile(r"srun: error: .*\btasks? (?P<tasks>[\d,\[\]-]+)")
@@ -54,15 +54,11 @@ def exception(case: Case) -> Verdict | None:
 
 def not_there(case: Case) -> Verdict | None:
     """Rule 17: a module, a library, or a version of glibc that the node has not."""
-    hit = last_hit(case, "missing-module", "missing-library", "glibc-too-old")
+    # An import that failed and was handled is no cause of another exception.
+    hit = hit_of_end(case, "missing-module", "missing-library", "glibc-too-old")
     if hit is None or not case.failed:
         return None
     found = case.failure
-    # An import that failed and was handled is no cause of another exception.
-    if found is not None and not _names(found, hit):
-        return None
-    if found is None and case.lines_after(hit.line) > _MOST_AFTER:
-        return None
     name = hit.group("name")
     steps = {
         "missing-module": NextStep(
@@ -101,12 +97,12 @@ def certainty_of(case: Case, found: Traceback) -> Certainty | None:
         same = same and not _has_tasks(case, found)
         return Certainty.PROVEN if same and found.first_line else Certainty.LIKELY
     if found.thread:
-        return Certainty.LIKELY if after <= _MOST_AFTER else None
+        return Certainty.LIKELY if after <= MOST_AFTER else None
     last = found.is_last and not found.followed and case.ends_with(found.last_line - 1)
     alone = found.rank is None and not _has_tasks(case, found)
     if alone and last and _is_code_of_it(case):
         return Certainty.PROVEN
-    if found.rank is not None or after <= _MOST_AFTER:
+    if found.rank is not None or after <= MOST_AFTER:
         return Certainty.LIKELY
     return None
 
@@ -200,9 +196,34 @@ def last_hit(case: Case, *codes: str) -> Hit | None:
     return next((one for one in reversed(case.hits) if one.mark.code in codes), None)
 
 
-def _names(found: Traceback, hit: Hit) -> bool:
-    name = hit.group("name")
-    return any(name in one.message for one in found.raised if one not in found.handled)
+def hit_of_end(case: Case, *codes: str) -> Hit | None:
+    """Return the last mark of these codes that is of the failure; without one, near the end."""
+    found = case.failure
+    some = [one for one in reversed(case.hits) if one.mark.code in codes]
+    if found is None:
+        return next((one for one in some if case.lines_after(one.line) <= MOST_AFTER), None)
+    own = (one for one in some if _stands_in(found, one))
+    return next(own, None) or next((one for one in some if is_of(found, one, case)), None)
+
+
+def is_last(case: Case, hit: Hit) -> bool:
+    """Return True if nothing else that the log shows has ended the job since."""
+    found = case.failure
+    if found is not None and certainty_of(case, found) is not None:
+        return is_of(found, hit, case)
+    return case.lines_after(hit.line) <= MOST_AFTER
+
+
+def is_of(found: Traceback, hit: Hit, case: Case) -> bool:
+    """Return True if the exception is the one that this mark stands in, or a copy of it."""
+    # Another rank's copy, or that in a table of torchrun.
+    own = case.lines[found.cause_line - 1 : found.last_line + 2] if found.first_line else ()
+    copied = hit.text[:80] in "\n".join(own) or hit.text.endswith(_said(found.cause))
+    return copied or _stands_in(found, hit)
+
+
+def _stands_in(found: Traceback, hit: Hit) -> bool:
+    return found.first_line > 0 and found.cause_line <= hit.line + 1 <= found.last_line + 2
 
 
 def _where(found: Traceback) -> str:

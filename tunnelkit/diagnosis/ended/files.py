@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tunnelkit.diagnosis.ended.case import Case
-from tunnelkit.diagnosis.ended.exceptions import certainty_of, last_hit, source_lines
+from tunnelkit.diagnosis.ended.exceptions import certainty_of, hit_of_end, source_lines
 from tunnelkit.diagnosis.ended.log.marks import Hit
 from tunnelkit.diagnosis.evidence.storage import RoomView
 from tunnelkit.diagnosis.storage import full_quota, quota_lines, seen_room, used_of
@@ -26,23 +26,17 @@ _STEPS: dict[str, tuple[NextStep, ...]] = {
 #: What is on each node by itself: the login host's says nothing about it.
 _NODES_OWN = ("/tmp", "/dev/shm", "/var/tmp", "/run")
 _FULL = 0.99
-_MOST_AFTER = 20
 
 
 def files(case: Case) -> Verdict | None:
     """Rule 15: no room, no such file system any more, or a limit of the process."""
-    hit = last_hit(case, *_STEPS)
+    hit = hit_of_end(case, *_STEPS)
     if hit is None or not case.failed:
         return None
     found = case.failure
     certainty: Certainty | None = Certainty.LIKELY
     if found is not None:
-        near = found.cause_line <= hit.line + 1 <= found.last_line + 2
-        if not near:
-            return None
         certainty = certainty_of(case, found)
-    elif case.lines_after(hit.line) > _MOST_AFTER:
-        return None
     if certainty is None:
         return None
     path = hit.group("path")

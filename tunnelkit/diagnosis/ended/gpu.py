@@ -8,11 +8,12 @@ from tunnelkit.diagnosis.ended.case import Case
 from tunnelkit.diagnosis.ended.exceptions import (
     certainty_of,
     consequences,
+    hit_of_end,
+    is_last,
     last_hit,
     one_line,
     source_lines,
 )
-from tunnelkit.diagnosis.ended.log.marks import Hit
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
 #: Return codes of NVML, and Xids, by what they mean. NVIDIA's catalogue sorts Xids by remedy.
@@ -35,8 +36,6 @@ _FULL = re.compile(
 _OTHER = re.compile(r"Process (?P<pid>\d+) has (?P<used>[\d.]+ \S+) memory in use")
 _RESERVED = re.compile(r"(?P<size>[\d.]+) GiB is reserved by PyTorch but unallocated")
 _MANY_GIB = 2.0
-#: The program wrote more than this after it: it went on.
-_MOST_AFTER = 20
 #: Scripts begin with nvidia-smi, also on nodes without a GPU. What the CUDA runtime says of a fault
 #: counts wherever it stands: a crash of torch's writes a hundred lines after it.
 _BY_NVIDIA_SMI = "gpu-driver"
@@ -75,16 +74,12 @@ def gpu_failed(case: Case) -> Verdict | None:
 
 def gpu_memory(case: Case) -> Verdict | None:
     """Rule 11: the GPU's memory was full."""
-    found, hit = case.failure, case.hit("gpu-oom")
+    found, hit = case.failure, hit_of_end(case, "gpu-oom")
     if hit is None or not case.failed:
         return None
     certainty: Certainty | None = Certainty.LIKELY
     if found is not None:
-        if not _same(found.cause_line, found.last_line, case, hit):
-            return None
         certainty = certainty_of(case, found)
-    elif case.lines_after(hit.line) > _MOST_AFTER:
-        return None
     if certainty is None:
         return None
     details = "\n".join((hit.text, *case.lines[hit.line : hit.line + 4]))
@@ -102,14 +97,10 @@ def gpu_memory(case: Case) -> Verdict | None:
 
 def build_mismatch(case: Case) -> Verdict | None:
     """Rule 12: driver, GPU and the program's build do not fit."""
-    hit = last_hit(case, *_STEPS, "cuda-no-gpu")
+    hit = hit_of_end(case, *_STEPS, "cuda-no-gpu")
     if hit is None or not case.failed:
         return None
     found = case.failure
-    if found is not None and not _same(found.cause_line, found.last_line, case, hit):
-        return None
-    if found is None and case.lines_after(hit.line) > _MOST_AFTER:
-        return None
     certainty = certainty_of(case, found) if found is not None else Certainty.LIKELY
     if certainty is None:
         return None
@@ -138,17 +129,9 @@ def _fault(case: Case) -> tuple[str, list[Evidence], bool]:
             what = f"Xid {one.xid}" if one.xid else f"NVML answers {one.nvml}"
             return code, [Evidence(f"GPU {one.gpu}: {what}", "NVML", time_s=one.time_s)], True
     hit = last_hit(case, *_SENTENCES)
-    if hit is None or (hit.mark.code == _BY_NVIDIA_SMI and not _is_last(case, hit)):
+    if hit is None or (hit.mark.code == _BY_NVIDIA_SMI and not is_last(case, hit)):
         return "", [], False
     return hit.mark.code, [Evidence(hit.text[:200], "log")], False
-
-
-def _is_last(case: Case, hit: Hit) -> bool:
-    """True if nothing else that the log shows has ended the job since."""
-    found = case.failure
-    if found is not None and certainty_of(case, found) is not None:
-        return _same(found.cause_line, found.last_line, case, hit)
-    return case.lines_after(hit.line) <= _MOST_AFTER
 
 
 def _memory(text: str) -> tuple[list[Evidence], tuple[NextStep, ...]]:
@@ -164,11 +147,3 @@ def _memory(text: str) -> tuple[list[Evidence], tuple[NextStep, ...]]:
     if reserved and float(reserved["size"]) >= _MANY_GIB:
         steps.insert(0, _SEGMENTS)
     return because or [Evidence(text.split("\n")[0][:200], "log")], tuple(steps)
-
-
-def _same(first: int, last: int, case: Case, hit: Hit) -> bool:
-    """True if the exception is the one that this mark stands in."""
-    if first <= hit.line + 1 <= last + 2:
-        return True
-    # A table of torchrun, or another rank's copy.
-    return hit.text[:80] in "\n".join(case.lines[max(0, first - 1) : last + 2])

@@ -84,3 +84,32 @@ def test_sruns_lines_without_rows_of_steps(
     lines = "".join(f"srun: error: n1: task 0: Exited with exit code {one}\n" for one in codes)
     found = verdict(replace(job(state, code), derived_code=max(codes)), KEY + lines)
     assert (found.code, found.certainty) == ("exception", certainty)
+
+
+@pytest.mark.parametrize(
+    ("before", "words", "code"),
+    [
+        # "array" has the module's name in it.
+        ("No module named 'ray'", "ValueError: could not broadcast input array", "exception"),
+        ("No module named 'ray'", "ModuleNotFoundError: No module named 'wandb'", "missing-module"),
+        ("No module named 'wandb'", "KeyError: 'wandb'", "exception"),
+    ],
+)
+def test_a_warning_on_a_module_is_no_cause(before: str, words: str, code: str) -> None:
+    warning = f"WARNING: tune is off: ModuleNotFoundError: {before}\n"
+    found = verdict(job("FAILED", 1), warning + "step\n" * 300 + f"{HEAD}{words}\n")
+    assert (found.code, found.certainty) == (code, PROVEN)
+    assert words.rpartition(" ")[2].strip("'") in found.sentence
+
+
+def test_a_module_that_a_rank_lacked_is_named_beside_anothers_copy() -> None:
+    lines = f"{HEAD}ModuleNotFoundError: No module named 'wandb'".splitlines()
+    text = "".join(f"[rank{rank}]: {line}\n" for rank in (0, 1) for line in lines)
+    assert verdict(job("FAILED", 1), text).code == "missing-module"
+
+
+def test_a_full_gpu_that_was_handled_hides_none_at_the_end() -> None:
+    first = GPU.replace("2.00 GiB", "4.00 GiB")
+    found = verdict(job("FAILED", 1), first + "step\n" * 300 + GPU)
+    assert (found.code, found.certainty) == ("gpu-oom", PROVEN)
+    assert verdict(job("FAILED", 1), GPU + "step\n" * 300 + KEY).code == "exception"
