@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from tunnelkit.diagnosis.ended.case import Case, black_box
-from tunnelkit.diagnosis.ended.exceptions import certainty_of, last_hit
+from tunnelkit.diagnosis.ended.exceptions import MOST_AFTER, certainty_of, is_last
+from tunnelkit.diagnosis.ended.log.marks import Hit
 from tunnelkit.diagnosis.ended.log.traceback import RootCause, Traceback, root_cause
 from tunnelkit.diagnosis.ended.words import ABRT, signal_name
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
@@ -15,6 +18,10 @@ _VICTIMS = (
     "ConnectionResetError",
     "BrokenPipeError",
 )
+#: Of torch's watchdog: the C++ stack and torchrun's table follow. What is above was another try.
+_MOST_BEHIND = 100
+#: The program, or torchrun, tells that a process of it has gone.
+_LOST = re.compile(r"\bDataLoader worker |\bChildFailedError:")
 _RECORD = NextStep(
     "have torch write which rank was missing: TORCH_NCCL_TRACE_BUFFER_SIZE=2000 "
     "TORCH_NCCL_DUMP_ON_TIMEOUT=1"
@@ -48,7 +55,7 @@ def first_rank_signalled(case: Case) -> Verdict | None:
     signal = -root.exit_code
     if _aborted_as_victim(case, root):
         return None
-    if case.hit("worker-killed", "shm-full", "gpu-oom") is not None:
+    if case.hit("gpu-oom") is not None or _lost_worker(case) is not None:
         return None
     code = _SIGNAL_CODES.get(signal, "exit-unknown")
     host = f" on {root.host}" if root.host else ""
@@ -67,9 +74,10 @@ def first_rank_signalled(case: Case) -> Verdict | None:
 
 def collective(case: Case) -> Verdict | None:
     """Rule 13: a collective did not complete, and no other rank is known to have failed."""
-    hit = next((one for one in case.hits if one.mark.victim), None)
-    if hit is None or not case.failed:
+    hits = _last_victims(case)
+    if not hits or not case.failed:
         return None
+    hit = hits[0]
     found = case.failure
     lost = found is not None and (
         is_victim(found) or (found.root is not None and _aborted_as_victim(case, found.root))
@@ -78,7 +86,7 @@ def collective(case: Case) -> Verdict | None:
         # The rank that failed first has a rule of its own.
         return None
     number = f" number {hit.group('seq')}" if hit.group("seq") else ""
-    reporters = sorted({one.rank for one in case.hits if one.mark.victim and one.rank is not None})
+    reporters = sorted({one.rank for one in hits if one.rank is not None})
     who = f"rank {', '.join(map(str, reporters[:8]))} reported it" if reporters else ""
     what = f"{hit.group('op')}{number}" if hit.group("op") else "a collective"
     return Verdict(
@@ -91,9 +99,22 @@ def collective(case: Case) -> Verdict | None:
     )
 
 
+def _last_victims(case: Case) -> list[Hit]:
+    """Return the marks by which ranks tell at the end that another one has gone."""
+    found: list[Hit] = []
+    next_line = len(case.lines)
+    for one in reversed([one for one in case.hits if one.mark.victim]):
+        behind = next_line - one.line if found else case.lines_after(one.line)
+        if behind > _MOST_BEHIND:
+            break
+        found.insert(0, one)
+        next_line = one.line
+    return found
+
+
 def worker(case: Case) -> Verdict | None:
     """Rule 14: a DataLoader's worker was killed."""
-    hit = last_hit(case, "shm-full", "worker-killed")
+    hit = _lost_worker(case)
     if hit is None or not case.failed:
         return None
     because = [Evidence(hit.text[:200], "log"), case.record()]
@@ -123,6 +144,22 @@ def worker(case: Case) -> Verdict | None:
             black_box(case),
         ),
     )
+
+
+def _lost_worker(case: Case) -> Hit | None:
+    """Return the last mark of a worker whose loss ended the job."""
+    some = (one for one in reversed(case.hits) if one.mark.code in ("shm-full", "worker-killed"))
+    return next((one for one in some if _ended_it(case, one)), None)
+
+
+def _ended_it(case: Case, hit: Hit) -> bool:
+    """Return True if nothing but the loss of this worker ended the job."""
+    found = case.failure
+    if found is None or certainty_of(case, found) is None:
+        return is_last(case, hit)
+    if is_victim(found) or _LOST.search(f"{found.type}: {found.message}"):
+        return found.first_line - 1 - MOST_AFTER <= hit.line < found.last_line
+    return is_last(case, hit)
 
 
 def _signal_steps(case: Case, signal: int) -> tuple[NextStep, ...]:
