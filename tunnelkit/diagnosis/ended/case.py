@@ -33,10 +33,10 @@ _NOT_THE_PROGRAM = re.compile(
     OF_STEPD + r"|slurmstepd\S*: |srun: |\s*$|\S+: line \d+: +\d+ |make: \*\*\*|Terminated$|Killed$"
 )
 #: The script itself, and Slurm's own; tk's agent and steps in a job that the user made.
-NO_STEPS, TK_STEPS = (
-    frozenset({"batch", "extern"}),
-    frozenset({"tk-agent", "tk-relay", "tk-step"}),
-)
+NO_STEPS = frozenset({"batch", "extern"})
+TK_STEPS = frozenset({"tk-agent", "tk-relay", "tk-step"})
+#: A user may have attached these to the job, and their codes say nothing about its own programs.
+SHELLS = frozenset({"bash", "sh", "zsh", "tcsh", "csh", "fish", "dash", "ksh", "interactive"})
 #: Signals by which a script ends its own helpers; a helper has not failed then.
 _HELPERS_END = frozenset({1, 2, 13, TERM})
 #: The script or a user cancelled a step. Another task that failed has a line of its own.
@@ -209,9 +209,7 @@ class Case:
         return next(own, "")[:200]
 
     def lines_after(self, number: int) -> int:
-        """Return how many lines the program wrote after this line (from 0).
-
-        Without the tracebacks behind that of the failure."""
+        """Return how many lines it wrote after this (from 0), but tracebacks behind the failure."""
         aside = self.failure.aside if self.failure is not None else frozenset()
         after = enumerate(self.lines[number + 1 :], number + 2)
         return sum(1 for at, one in after if at not in aside and not _NOT_THE_PROGRAM.match(one))
@@ -330,7 +328,8 @@ def _failed_steps(
 ) -> tuple[FailedStep, ...]:
     """Return the steps that failed, but not those that were cancelled. most: the highest code."""
     cancelled = {match["step"] for line in lines if (match := _STEP_CANCELLED.match(line))}
-    return (*_failed_rows(steps, cancelled, most), *_failed_lines(lines, bool(cancelled)))
+    said = _failed_lines(lines, bool(cancelled))
+    return (*_failed_rows(steps, cancelled, most, {one.code for one in said}), *said)
 
 
 def _with_record(
@@ -355,7 +354,7 @@ def _with_record(
 
 
 def _failed_rows(
-    steps: tuple[StepView, ...], cancelled: set[str], most: int | None
+    steps: tuple[StepView, ...], cancelled: set[str], most: int | None, said: set[int | None]
 ) -> list[FailedStep]:
     found = []
     ended_s = next((one.end_s for one in steps if one.step == "batch"), None)
@@ -367,6 +366,10 @@ def _failed_rows(
         other = _other_code(code or 0, step.state) if alike else None
         other = None if other is not None and most is not None and other > most else other
         if step.step in NO_STEPS or step.name in TK_STEPS or not (code or signal or other):
+            continue
+        shell = step.name in SHELLS
+        # srun tells in the job's log how a step ended, but not of one that was attached.
+        if shell and not ({code, other} - {None, 0} or {None}) & said:
             continue
         # By a uid: the script or a user cancelled it. Without one: a signal ended it.
         if step.state.startswith("CANCELLED by") or (not code and signal in ends):
@@ -380,7 +383,7 @@ def _failed_rows(
             how = f"exit code {code}" + (f" or {other}" if other else "")
         how = "out of memory" if signal == OOM_CODE else how
         text = f"step {step.step} ({step.name}) ended with {how}"
-        found.append(FailedStep(step.step, code, signal, text, proven=not killed))
+        found.append(FailedStep(step.step, code, signal, text, proven=not (killed or shell)))
     return found
 
 

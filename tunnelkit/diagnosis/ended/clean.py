@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tunnelkit.diagnosis.ended.case import Case, black_box
+from tunnelkit.diagnosis.ended.case import SHELLS, Case, black_box
 from tunnelkit.diagnosis.ended.exceptions import one_line
 from tunnelkit.diagnosis.ended.launch import NOT_FOUND
 from tunnelkit.diagnosis.ended.pbs import PBS_ENDS
@@ -74,6 +74,8 @@ def well(case: Case) -> Verdict | None:
         because.append(Evidence(seen, "log", "seen"))
     # A signal ended it: another task of it may have failed before, and only the log would say so.
     unsure = any(one.state == "CANCELLED" for one in case.end.steps) and not case.text.strip()
+    shells = (one for one in case.end.steps if one.name in SHELLS)
+    unsure = unsure or any(one.exit_code or one.state == "OUT_OF_MEMORY" for one in shells)
     certainty = Certainty.LIKELY if unsure or seen else Certainty.PROVEN
     headline = f"ended with 0, but its log shows: {seen}" if seen else "ended well"
     return Verdict("ok", headline, certainty, tuple(because), next_steps=tuple(steps))

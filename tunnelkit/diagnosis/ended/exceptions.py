@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tunnelkit.diagnosis.ended.case import NO_STEPS, TK_STEPS, Case
+from tunnelkit.diagnosis.ended.case import NO_STEPS, SHELLS, TK_STEPS, Case
 from tunnelkit.diagnosis.ended.log.marks import Hit
 from tunnelkit.diagnosis.ended.log.raised import FATAL, Raised
 from tunnelkit.diagnosis.ended.log.traceback import Traceback
@@ -131,11 +131,16 @@ def _is_code_of_it(case: Case) -> bool:
         for one in case.end.steps
         if one.step not in ("", *NO_STEPS) and one.name not in TK_STEPS
     }
-    if len(runs) > 1 and failed:
+    bad = {one.step for one in failed}
+    # By its name a shell may also have been the script's own step.
+    bad |= {
+        one.step for one in case.end.steps if one.name in SHELLS and (one.exit_code or one.signal)
+    }
+    if len(runs) > 1 and bad:
         last_s = max((end_s for end_s in runs.values() if end_s is not None), default=None)
-        if any(last_s is None or runs.get(one.step) != last_s for one in failed):
+        if any(last_s is None or runs.get(one) != last_s for one in bad):
             return False
-    if case.exit.code == _UNCAUGHT or any(one.code == _UNCAUGHT for one in failed):
+    if case.exit.code == _UNCAUGHT or any(one.code == _UNCAUGHT and one.proven for one in failed):
         return True
     # Without rows of steps: srun's lines, where the script itself has no other code.
     lines = {one.code for one in case.failed_steps}

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from tunnelkit.diagnosis.ended.case import LATE_S, OOM_CODE, TK_STEPS, Case, script_name
+from tunnelkit.diagnosis.ended.case import (
+    LATE_S,
+    OOM_CODE,
+    SHELLS,
+    TK_STEPS,
+    Case,
+    script_name,
+)
 from tunnelkit.diagnosis.ended.log.marks import Hit
 from tunnelkit.diagnosis.ended.words import KILL, memory_option
 from tunnelkit.diagnosis.evidence.box import BoxView, MemoryLevel, ProcessEnd
@@ -112,12 +119,16 @@ def _records(case: Case) -> list[tuple[Evidence, bool]]:
     for step in (*whole, *(one for one in case.end.steps if _is_own_step(one))):
         if not _out_of_memory(step) or otherwise or case.followed(step):
             continue
+        # Of a step of the script's own the log says so, too.
+        shell = step.name in SHELLS and case.hit("oom-limit") is None
+        if shell and case.state == "COMPLETED":
+            continue
         # The script went on; what it failed of later may be something else.
         late = step.step not in ("", "batch") and case.went_on_s(step) > LATE_S
         if not (late and case.state == "FAILED" and _raised_last(case)):
             name = f"step {step.step} ({step.name})" if step.step else "the job"
             seen = Evidence(f"{name}: {step.state}", "sacct", time_s=step.end_s)
-            found.append((seen, not late))
+            found.append((seen, not late and not shell))
     if job is not None and job.exit_code in _PBS_MEMORY and not found:
         found.append((case.record(), True))
     of_memory = (one for one in case.hits if one.mark.code == "oom-limit")
