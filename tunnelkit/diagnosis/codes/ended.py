@@ -166,7 +166,7 @@ _SCHEDULER = (
         Actor.YOU,
         "The script ended with 0, but a step of it failed.",
         "A step's row in the accounting, or srun's line in the log. Steps that the script itself "
-        "ended by INT or TERM do not count.",
+        "ended by INT or TERM do not count, nor does the row of a shell that was attached.",
         "`set -e` at the script's beginning, or `srun ... || exit`.",
         fatal=True,
     ),

@@ -15,7 +15,7 @@ PROVEN, LIKELY = Certainty.PROVEN, Certainty.LIKELY
 
 
 def written(program: str, tmp_path: Path) -> str:
-    """What this Python writes at the end of a program that an exception ends."""
+    """Return what this Python writes at the end of a program that an exception ends."""
     path = tmp_path / "train.py"
     path.write_text(program)
     done = subprocess.run(

@@ -77,7 +77,7 @@ class Traceback:
 
     @property
     def cause_line(self) -> int:
-        """Where it begins: above it, the traceback is about exceptions that were handled."""
+        """Its first line in the log; above it stand exceptions that were handled."""
         if not any(one.handled for one in self.raised[: self._cause_at]):
             return self.first_line
         first = min(one.first_line for one in self.raised[self._cause_at :])
