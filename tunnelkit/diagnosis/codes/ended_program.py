@@ -174,7 +174,8 @@ _EXCEPTIONS = (
         "An exception ended the program.",
         "The traceback of the rank that failed first; in a chain the first exception that was not "
         "handled. Proven if it is the last that the program wrote, the exit code is 1, and no step "
-        "had several tasks, or torchrun names that rank. At most likely: the last words of R, Julia, Fortran, MATLAB, Java, Rust and Go.",
+        "had several tasks, or torchrun names that rank. At most likely: the last words of R, "
+        "Julia, Fortran, MATLAB, Java, Rust and Go.",
         "F5 if the job is kept; else `tk loop --post-mortem` stops at it.",
     ),
     _code(

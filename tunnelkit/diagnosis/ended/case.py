@@ -20,8 +20,7 @@ OOM_CODE, STDIO_CODE = 125, 53
 _MOST_LINES = 20_000
 #: What a step did so long before the job's end may not be why the job ended.
 LATE_S = 60.0
-#: For clocks that differ, and what is written while a job is ended.
-_CLOCKS_S = 300.0
+_CLOCKS_S = 300.0  # clocks differ, and more is written while a job is ended
 #: Times of files are whole seconds, and what a program has buffered is written at its end.
 _SAME_S = 1.0
 #: PBS adds 256 to a signal's number, a shell 128.
@@ -39,10 +38,11 @@ TK_STEPS = frozenset({"tk-agent", "tk-relay", "tk-step"})
 SHELLS = frozenset({"bash", "sh", "zsh", "tcsh", "csh", "fish", "dash", "ksh", "interactive"})
 #: Signals by which a script ends its own helpers; a helper has not failed then.
 _HELPERS_END = frozenset({1, 2, 13, TERM})
-#: The script or a user cancelled a step. Another task that failed has a line of its own.
+#: The script or a user cancelled a step; another task that failed has its own line.
 _STEP_CANCELLED = re.compile(
     rf"^{STEPD}\*\*\* STEP \d+\.(?P<step>\d+) ON \S+ CANCELLED AT \S+{BY_SIGNAL} \*\*\*"
 )
+_SRUN_ENDS = "srun: forcing job termination"
 _HELPERS_CODES = frozenset(_SHELL_SIGNAL + one for one in (*_HELPERS_END, KILL))
 _STEP_ERROR = re.compile(
     r"^srun: error: (?P<node>\S+): tasks? (?P<rank>[\d,\[\]-]+): (?P<how>Exited with exit code "
@@ -328,7 +328,8 @@ def _failed_steps(
 ) -> tuple[FailedStep, ...]:
     """Return the steps that failed, but not those that were cancelled. most: the highest code."""
     cancelled = {match["step"] for line in lines if (match := _STEP_CANCELLED.match(line))}
-    said = _failed_lines(lines, bool(cancelled))
+    # Where a signal ended srun, stepd's line may be lost.
+    said = _failed_lines(lines, bool(cancelled) or _SRUN_ENDS in lines)
     return (*_failed_rows(steps, cancelled, most, {one.code for one in said}), *said)
 
 

@@ -43,6 +43,18 @@ def test_its_log_shows_a_failure(found: JobView, text: str, shown: str) -> None:
     assert any(shown in one.text for one in first.because)
 
 
+def test_a_helper_that_the_script_ended_has_not_failed() -> None:
+    """slurmstepd's own line, that the step was cancelled, does not always come."""
+    text = (
+        "srun: forcing job termination\n"
+        "srun: Job step aborted: Waiting up to 12 seconds for job step to finish.\n"
+        "srun: error: node1: task 0: Killed\n"
+    )
+    assert verdict(job("COMPLETED"), text).code == "ok"
+    _, first = text.split("\n", 1)
+    assert verdict(job("COMPLETED"), first).code == "step-failed"
+
+
 @pytest.mark.parametrize("found", JOBS)
 @pytest.mark.parametrize(
     "text",
