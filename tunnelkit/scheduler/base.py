@@ -48,12 +48,14 @@ class Capabilities:
     joins_jobs: `step` works: an agent can start in a job that the user submitted.
     agent_starts_peers: the first node's agent starts those on the other nodes, as steps of the job.
     names_canceller: `canceller` works.
+    finds_undetected: `find` needs nothing that the detection finds out, but the programs' PATH.
     """
 
     enters_jobs: bool = False
     joins_jobs: bool = False
     agent_starts_peers: bool = True
     names_canceller: bool = False
+    finds_undetected: bool = False
 
 
 class PendingCause(Enum):

@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 
 from tunnelkit.errors import UsageError
 from tunnelkit.model import Completed
-from tunnelkit.scheduler.base import Command
+from tunnelkit.scheduler.base import Command, Scheduler
 from tunnelkit.scheduler.detect import DETECT_SCRIPT, USUAL_DIRS, Detected, parse_detect
 from tunnelkit.scheduler.factory import SCHEDULERS, SchedulerKind
-from tunnelkit.scheduler.inspector import JobInspector
+
+#: Makes a question for a scheduler of that kind; None: it can't be asked before it is detected.
+Ask = Callable[[Scheduler], Sequence[str] | None]
 
 # $kind: set by the detection.
 _CHOOSE = """
@@ -35,10 +37,10 @@ class FirstAnswer:
     done: Completed
 
 
-def first_question(wanted: str, mark: str, ask: Callable[[JobInspector], Sequence[str]]) -> Command:
+def first_question(wanted: str, mark: str, ask: Ask, *, version: bool = False) -> Command:
     """Return the command. wanted: `[cluster] scheduler`. mark: see `sections`; another one than
     that of the question. ask: returns the question in a scheduler's words; one that it can't
-    express (UsageError) is left out."""
+    express (UsageError) is left out. version: the scheduler's is wanted, too: a command more."""
     branches = []
     for kind in SCHEDULERS:
         if wanted in ("auto", kind.name):
@@ -47,9 +49,8 @@ def first_question(wanted: str, mark: str, ask: Callable[[JobInspector], Sequenc
                 branches.append(f"{kind.name})\n(\n{text}\n)\n;;")
     script = DETECT_SCRIPT + _CHOOSE.format(mark=shlex.quote(mark), branches="\n".join(branches))
     dirs = ":".join(USUAL_DIRS)
-    # Not by stdin, which takes a round trip more. The version is for people, and would be one more
-    # command of the scheduler.
-    return Command(("sh", "-c", script, "sh", dirs, "no-version"))
+    # Not by stdin, which takes a round trip more.
+    return Command(("sh", "-c", script, "sh", dirs, "" if version else "no-version"))
 
 
 def parse_first(done: Completed, mark: str) -> FirstAnswer:
@@ -60,16 +61,16 @@ def parse_first(done: Completed, mark: str) -> FirstAnswer:
     return FirstAnswer(detected, name.decode("ascii", "replace"), replace(done, stdout=answer))
 
 
-def _text(kind: SchedulerKind, ask: Callable[[JobInspector], Sequence[str]]) -> str:
+def _text(kind: SchedulerKind, ask: Ask) -> str:
     """Return the question as sh code. The detection has set the PATH, and a PBS without a history
     says so itself."""
-    inspector = kind.make(Detected("none", history=True), False, None).inspector()
-    if inspector is None:
-        return ""
     try:
-        shell, option, script, _, *words = ask(inspector)
+        argv = ask(kind.make(Detected("none", history=True), False, None))
     except UsageError:
         return ""
-    if (shell, option) != ("sh", "-c"):
+    if argv is None:
         return ""
+    if tuple(argv[:2]) != ("sh", "-c"):
+        return f"{shlex.join(argv)} </dev/null"
+    _, _, script, _, *words = argv
     return f"set -- {shlex.join(words)}\n{script}"

@@ -49,7 +49,7 @@ def asked(
     for name in ("sh", "sed", "timeout", "date", "head", "tail", "awk", "sort", "df", "id", "tr",
                  "readlink", "test", "grep", "cat", "stat"):  # fmt: skip
         (base / "bin" / name).symlink_to(f"/usr/bin/{name}")
-    command = first_question(wanted, MARK, ask)
+    command = first_question(wanted, MARK, lambda one: ask(one.inspector()))
     # None of this machine's own schedulers.
     argv = [*command.argv[:4], "", *command.argv[5:]]
     environ = {"PATH": f"{base}/bin", "HOME": str(base), "PBS_CONF_FILE": "/nowhere"}

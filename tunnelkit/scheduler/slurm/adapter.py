@@ -93,7 +93,9 @@ class Slurm(LoginPrograms):
         super().__init__(bin_dir, bin_dirs=bin_dirs)
         self._requeues = requeues
 
-    capabilities = Capabilities(enters_jobs=True, joins_jobs=True, names_canceller=True)
+    capabilities = Capabilities(
+        enters_jobs=True, joins_jobs=True, names_canceller=True, finds_undetected=True
+    )
 
     @property
     def name(self) -> str:

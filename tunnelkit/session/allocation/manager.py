@@ -12,7 +12,7 @@ from tunnelkit.errors import AllocationError, TunnelkitError
 from tunnelkit.link.base import Link
 from tunnelkit.model import Completed, JobState, JobStatus, LostNode, job_words
 from tunnelkit.mux.tasks import cancel_all
-from tunnelkit.scheduler.base import Command, Where
+from tunnelkit.scheduler.base import Command, Scheduler, Where
 from tunnelkit.session.agent.attach_job import check_adoptable
 from tunnelkit.session.allocation.agent_setup import AgentSetup, Say
 from tunnelkit.session.allocation.allocated import Allocated, AllocatedJob
@@ -82,9 +82,9 @@ class AllocationManager:
         """Find the scheduler; on a login host also find Python and install the agent's zip."""
         setup = self.setup
         installing = asyncio.create_task(setup.install_on_login_host())
-        finding = asyncio.ensure_future(setup.backend.find_scheduler(setup.link, setup.settings))
+        finding = asyncio.create_task(self._find_scheduler())
         try:
-            _, scheduler = await asyncio.gather(installing, finding)
+            _, (scheduler, listed) = await asyncio.gather(installing, finding)
         finally:
             await cancel_all(installing, finding)
         self._is_prepared.set()
@@ -98,7 +98,16 @@ class AllocationManager:
                 status_file=setup.status_file() if shared else None,
                 cancelled=self._cancelled,
                 say=setup.say,
+                listed=listed,
             )
+
+    async def _find_scheduler(self) -> tuple[Scheduler | None, Completed | None]:
+        """Return the scheduler, and its answer about the session's jobs where both cost one."""
+        setup = self.setup
+        backend, link, settings = setup.backend, setup.link, setup.settings
+        if backend.find_with_job is not None:
+            return await backend.find_with_job(link, settings, setup.name)
+        return await backend.find_scheduler(link, settings), None
 
     async def wait_prepared(self) -> None:
         """Wait until `prepare` has found all it needs: the cluster is usable."""

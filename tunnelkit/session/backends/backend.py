@@ -47,6 +47,7 @@ Question = Callable[["JobInspector", str], Sequence[str]]
 AskFirst = Callable[
     [Link, Settings, Question], Awaitable[tuple[Scheduler | None, Completed | None]]
 ]
+FindWithJob = Callable[[Link, Settings, str], Awaitable[tuple[Scheduler | None, Completed | None]]]
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ class Backend:
     detect: returns the name of the cluster's scheduler, "none" if it has none.
     find_scheduler: returns the scheduler's adapter, None if there is none; raises SchedulerError,
     ConnectionFailed. ask_first: does the same with a question, asked in the same command; it
-    returns the answer, too: None if it was not asked.
+    returns the answer, too: None if it was not asked. find_with_job: does the same with
+    `Scheduler.find` of a job name; the answer is None if it must be asked (again).
     routes: returns the routes to an agent in a job, in the order of the attempts.
     serve_words: returns the words after `agent` with which a job starts the agent.
     checks: returns the checks of `tk doctor`.
@@ -99,6 +101,7 @@ class Backend:
     ask_api: Callable[[Link, Command], Awaitable[Completed]] | None = None
     leave: Callable[[AgentAddress], Awaitable[None]] | None = None
     ask_first: AskFirst | None = None
+    find_with_job: FindWithJob | None = None
     diagnose: Callable[[Link, Settings, str | None], Awaitable[Diagnosis]] | None = None
 
     def make_link(self, settings: Settings, setup: LinkSetup) -> Link:

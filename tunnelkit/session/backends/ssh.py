@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 
 from tunnelkit.config.schema import Settings
 from tunnelkit.link.base import Link
@@ -57,12 +58,43 @@ async def _ask_first(
     if wanted == "none":
         return None, None
     mark = f"tk-{secrets.token_hex(8)}"
-    command = first_question(wanted, mark, lambda one: question(one, link.name))
+
+    def ask(scheduler: Scheduler) -> Sequence[str] | None:
+        inspector = scheduler.inspector()
+        return None if inspector is None else question(inspector, link.name)
+
+    command = first_question(wanted, mark, ask)
     done = await link.run(command.argv, timeout_s=_FIRST_S)
     answer = parse_first(done, mark)
     scheduler = _adapter(answer.detected, link, settings)
     known = scheduler is not None and scheduler.name == answer.kind
     return scheduler, answer.done if known and answer.done.stdout.strip() else None
+
+
+async def _find_with_job(
+    link: Link, settings: Settings, job_name: str
+) -> tuple[Scheduler | None, Completed | None]:
+    from tunnelkit.scheduler.first_question import first_question, parse_first
+
+    wanted = settings.cluster.scheduler
+    if wanted == "none":
+        return None, None
+    mark = f"tk-{secrets.token_hex(8)}"
+
+    def ask(scheduler: Scheduler) -> Sequence[str] | None:
+        early = scheduler.capabilities.finds_undetected
+        return scheduler.find(job_name).argv if early else None
+
+    command = first_question(wanted, mark, ask, version=True)
+    answer = parse_first(await link.run(command.argv), mark)
+    scheduler = _adapter(answer.detected, link, settings)
+    asked = (
+        scheduler is not None
+        and scheduler.name == answer.kind
+        and scheduler.capabilities.finds_undetected
+        and answer.done.exit_code == 0
+    )
+    return scheduler, answer.done if asked else None
 
 
 def _routes(to: AgentAddress) -> list[Route]:
@@ -106,6 +138,7 @@ SSH = Backend(
     detect=_scheduler_name,
     find_scheduler=_find_scheduler,
     ask_first=_ask_first,
+    find_with_job=_find_with_job,
     routes=_routes,
     serve_words=_serve_words,
     checks=_checks,

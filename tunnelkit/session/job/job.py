@@ -23,6 +23,8 @@ _RETRY_S = 5.0
 _RETRIES = 6
 #: Pause between two questions whether a job that seems to start never really does not.
 _DOUBT_S = 60.0
+#: An answer to `Scheduler.find` that is older is asked for again.
+_NEW_S = 5.0
 #: Hint for a job that ended before its agent started, and whose log is not in tk's directory.
 _HINT = "get a new one: tk up; `tk why` says what is known of this one"
 
@@ -56,7 +58,8 @@ class JobHandle:
     submission, the job's end and its log.
     status_file: in jobs_dir; the job's body (scheduler/job_script.py) reports its end there; the
     job id is appended to this name.
-    cancelled: jobs that tk has cancelled. say: called with a message for the user."""
+    cancelled: jobs that tk has cancelled. say: called with a message for the user.
+    listed: the answer to `Scheduler.find` of a moment ago, which the first `find` takes."""
 
     def __init__(
         self,
@@ -68,8 +71,10 @@ class JobHandle:
         status_file: str | None,
         cancelled: CancelledJobs,
         say: Callable[[str], None] = lambda text: None,
+        listed: Completed | None = None,
     ) -> None:
         self.scheduler = scheduler
+        self._listed_first, self._made_at = listed, time.monotonic()
         self._run = run
         self._name = job_name
         self._jobs_dir = jobs_dir
@@ -94,7 +99,9 @@ class JobHandle:
         """Find the unfinished job of the session's job name that tk has not cancelled.
 
         Returns None if there is none. Raises SchedulerError."""
-        listed = await self._listed()
+        first, self._listed_first = self._listed_first, None
+        is_new = time.monotonic() - self._made_at < _NEW_S
+        listed = await self._listed(first if is_new else None)
         told = self._cancelled.ids()
         jobs = [job for job in listed if job.job_id not in told]
         if not jobs:
@@ -339,9 +346,9 @@ class JobHandle:
             self._cancelled.forget(job_id)
             raise
 
-    async def _listed(self) -> list[JobStatus]:
+    async def _listed(self, known: Completed | None = None) -> list[JobStatus]:
         """Return the unfinished jobs of this name; forget cancelled jobs that are gone."""
-        done = await self._run(self.scheduler.find(self._name))
+        done = known or await self._run(self.scheduler.find(self._name))
         found = self.scheduler.parse_find(done, self._name)
         ended = [job for job in found if job.state is JobState.ENDED]
         self._left = [job.job_id for job in ended if not job.ending]
