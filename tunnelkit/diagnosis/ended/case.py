@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tunnelkit.diagnosis.ended.log.marks import Hit, find_marks
@@ -18,11 +19,9 @@ from tunnelkit.diagnosis.verdict import Evidence, NextStep
 #: Slurm writes these into the second half of an exit code; they are no signals.
 OOM_CODE, STDIO_CODE = 125, 53
 _MOST_LINES = 20_000
-#: What a step did so long before the job's end may not be why the job ended.
-LATE_S = 60.0
+LATE_S = 60.0  # what a step did so long before the job's end may not be why it ended
 _CLOCKS_S = 300.0  # clocks differ, and more is written while a job is ended
-#: Times of files are whole seconds, and what a program has buffered is written at its end.
-_SAME_S = 1.0
+_SAME_S = 1.0  # times of files are whole seconds, and buffers are written at the end
 #: PBS adds 256 to a signal's number, a shell 128.
 _PBS_SIGNAL, _SHELL_SIGNAL, _MOST_SIGNAL = 256, 128, 64
 #: Of codes that sacct shows alike these are a shell's 128+N more often than a program's own.
@@ -330,7 +329,8 @@ def _failed_steps(
     cancelled = {match["step"] for line in lines if (match := _STEP_CANCELLED.match(line))}
     # Where a signal ended srun, stepd's line may be lost.
     said = _failed_lines(lines, bool(cancelled) or _SRUN_ENDS in lines)
-    return (*_failed_rows(steps, cancelled, most, {one.code for one in said}), *said)
+    codes = {one.code for one in said} if any(map(str.strip, lines)) else None
+    return (*_failed_rows(steps, cancelled, most, codes), *said)
 
 
 def _with_record(
@@ -355,7 +355,7 @@ def _with_record(
 
 
 def _failed_rows(
-    steps: tuple[StepView, ...], cancelled: set[str], most: int | None, said: set[int | None]
+    steps: Iterable[StepView], cancelled: set[str], most: int | None, said: set[int | None] | None
 ) -> list[FailedStep]:
     found = []
     ended_s = next((one.end_s for one in steps if one.step == "batch"), None)
@@ -369,8 +369,8 @@ def _failed_rows(
         if step.step in NO_STEPS or step.name in TK_STEPS or not (code or signal or other):
             continue
         shell = step.name in SHELLS
-        # srun tells in the job's log how a step ended, but not of one that was attached.
-        if shell and not ({code, other} - {None, 0} or {None}) & said:
+        # srun tells in the job's log, if there is one, of each step but one that was attached.
+        if shell and said is not None and not ({code, other} - {None, 0} or {None}) & said:
             continue
         # By a uid: the script or a user cancelled it. Without one: a signal ended it.
         if step.state.startswith("CANCELLED by") or (not code and signal in ends):

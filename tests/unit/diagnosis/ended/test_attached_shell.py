@@ -35,7 +35,7 @@ FAILED = StepView("0", "python", "FAILED", 1, 0, START_S, START_S + 600)
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "tcsh", "interactive"])
 @pytest.mark.parametrize("code", [1, 127, 130])
-@pytest.mark.parametrize("text", ["", "done\n", KEY, KEY + "step\n" * 40])
+@pytest.mark.parametrize("text", ["done\n", KEY, KEY + "step\n" * 40])
 @pytest.mark.parametrize("steps", [(), (TRAIN,)])
 def test_it_makes_no_healthy_job_fail(
     name: str, code: int, text: str, steps: tuple[StepView, ...]
@@ -58,6 +58,8 @@ def test_it_makes_no_healthy_job_fail(
         (job("FAILED", 1), KEY + TASK, (shell(),), "exception", PROVEN),
         (job("COMPLETED"), KEY + TASK, (shell(),), "exception", LIKELY),
         (job("COMPLETED"), TASK, (shell(), TRAIN), "step-failed", LIKELY),
+        # Without a log there is no word of srun's.
+        (job("COMPLETED"), "", (shell(), TRAIN), "step-failed", LIKELY),
         (replace(job("FAILED", 11), code_by_sacct=True), SEGV,
          (replace(shell(0, 11), end_s=START_S + 600),), "segfault", PROVEN),
         (job("COMPLETED"), "done\n", (shell(0, 15),), "ok", PROVEN),
