@@ -177,6 +177,54 @@ async def test_no_hook_for_git_comes_with_all(rig: Rig, login_host: LoginHost) -
     assert not (rig.local / ".git").exists()
 
 
+REPOSITORIES = [
+    ("results/.git/HEAD", "results/.git/config"),
+    ("results/a/b/.GIT",),
+    ("results/.g\u200cit/config",),
+    ("results/git~1/config",),
+    ("results/.git. /config",),
+    ("results/.hg/hgrc",),
+    ("results/HEAD", "results/config", "results/objects/x", "results/refs/x"),
+    ("results/c/HEAD", "results/c/config", "results/c/commondir"),
+]
+
+
+@pytest.mark.parametrize("paths", REPOSITORIES)
+async def test_no_repository_comes_with_a_directory(
+    rig: Rig, login_host: LoginHost, paths: tuple[str, ...]
+) -> None:
+    mirror = await asked(rig)
+    login_host.lists([("./" + path, 5) for path in (*paths, "results/d/real.txt")])
+    login_host.sends([file("./" + path) for path in (*paths, "results/d/real.txt")])
+    report = await mirror.pull([str(rig.local / "results")])
+    here = {path for path in paths if (rig.local / path).exists()}
+    assert here == set()
+    assert set(paths) <= set(report.owned)
+
+
+async def test_no_bare_repository_comes_in_parts(rig: Rig, login_host: LoginHost) -> None:
+    mirror = await asked(rig)
+    for part in (["results/HEAD"], ["results/objects/x"], ["results/refs/x", "results/config"]):
+        login_host.lists([("./" + path, 5) for path in part])
+        login_host.sends([file("./" + path) for path in part])
+        report = await mirror.pull([str(rig.local / "results")])
+    assert set(report.owned) == {"results/refs/x", "results/config"}
+    assert not (rig.local / "results/config").exists()
+
+
+async def test_a_repository_here_stays_as_it_is(rig: Rig) -> None:
+    rig.write(".gitignore", "lib/\n")
+    mine = rig.write("lib/.git/config", "mine\n")
+    os.utime(mine, (1, 1))
+    mirror = await rig.started()
+    rig.write("lib/.git/config", "theirs\n", far=True)
+    report = await mirror.pull([str(rig.local / "lib")])
+    assert report.owned == ("lib/.git/config",)
+    assert mine.read_text() == "mine\n"
+    await mirror.pull([str(rig.local / "lib/.git")])
+    assert mine.read_text() == "theirs\n"
+
+
 BIG_BYTES = 9 << 20
 
 

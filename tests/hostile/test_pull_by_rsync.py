@@ -171,6 +171,22 @@ async def test_theirs_brings_the_conflict_alone(rig: Rig, login_host: LoginHost)
     assert (Path(report.replaced_dir) / "main.py").read_text() == "edited here\n"
 
 
+async def test_theirs_takes_no_configuration_of_git(rig: Rig) -> None:
+    rig.write(".tkignore", "!.git/\n")
+    mine = rig.write("lib/.git/config", "mine\n")
+    rig.write("lib/a.py", "mine\n")
+    mirror = await rig.started()
+    for path in ("lib/.git/config", "lib/a.py"):
+        rig.write(path, "of theirs\n", far=True)
+        rig.write(path, "mine, too\n")
+    with pytest.raises(MirrorError, match=r"nothing is taken: lib/\.git/config"):
+        await mirror.resolve([str(rig.local / "lib")], theirs=True)
+    assert mine.read_text() == "mine, too\n"
+    await mirror.resolve([str(rig.local / "lib/a.py")], theirs=True)
+    await mirror.resolve([str(mine)], theirs=True)
+    assert mine.read_text() == "of theirs\n"
+
+
 async def test_theirs_by_a_bomb(rig: Rig, login_host: LoginHost) -> None:
     rig.write("main.py", "here\n")
     mirror = await asked(rig, login_host, sent("main.py", 5, fill=10 << 30))

@@ -288,7 +288,7 @@ class Mirror:
         request = worker.post(PassOptions(force=named), partial_ok=True)
         await self._wait(request, deadline, timeout_s)
         found = frozenset(select_conflicts(worker.status.conflicts, wanted))
-        kept_dir = await take_theirs(sides, found) if theirs else None
+        kept_dir = await take_theirs(sides, found, wanted) if theirs else None
         request = worker.post(PassOptions(ours=frozenset() if theirs else found), partial_ok=True)
         report = await self._wait(request, deadline, timeout_s)
         if kept_dir is not None:

@@ -23,6 +23,7 @@ from tunnelkit.mirror.remote.owner import OWNER_FILE
 from tunnelkit.mirror.transfer.base import FetchRule, Transfer, TransferResult
 from tunnelkit.mirror.transfer.destination import admitted, hostile, own_dir, tidy
 from tunnelkit.mirror.transfer.listing import stream_items
+from tunnelkit.mirror.transfer.repository_files import unasked
 from tunnelkit.mirror.tree.ignore import REPLACED_DIR
 from tunnelkit.mirror.tree.paths import parents
 from tunnelkit.remote_script import RemoteHost
@@ -64,9 +65,9 @@ class PullReport:
 
     pulled: files that were fetched. kept: local files that are the same or newer.
     refused: not fetched, and not on the laptop: devices, or symlinks that lead out.
-    owned: left out since the mirror or git owns them. mirrored: those of `pulled` that no ignore
-    rule names: the mirror owns them from now on. unread: what could not be listed there, so that
-    not all below it was fetched.
+    owned: left out since the mirror or a repository owns them. mirrored: those of `pulled` that no
+    ignore rule names: the mirror owns them from now on. unread: what could not be listed there, so
+    that not all below it was fetched.
     """
 
     pulled: tuple[str, ...] = ()
@@ -188,7 +189,8 @@ async def pull(
     off."""
     begin = time.monotonic()
     found = await listing(sides, wanted)
-    ours = {path for path in found.sizes if owned(path) or _is_git(path, wanted)}
+    ours = await asyncio.to_thread(unasked, sides.local_root, found.sizes, wanted)
+    ours |= set(filter(owned, found.sizes))
     sizes = {path: size for path, size in found.sizes.items() if path not in ours}
     await asyncio.to_thread(_check_parents, sides.local_root, sizes)
     came: list[str] = []
@@ -211,14 +213,6 @@ async def pull(
 
 def _that_are_here(root: str, paths: Collection[str]) -> set[str]:
     return {path for path in paths if os.path.lexists(os.path.join(root, path))}
-
-
-def _is_git(path: str, wanted: Sequence[str]) -> bool:
-    """True if the path is in the project's .git and was not named by the user.
-
-    Hooks and configuration in .git run programs on the laptop."""
-    top = path.split("/")[0]
-    return top.casefold() == ".git" and not any(one.split("/")[0] == top for one in wanted)
 
 
 async def _bring(
@@ -244,11 +238,17 @@ async def _bring(
     return sorted(result.came)
 
 
-async def take_theirs(sides: Sides, paths: Collection[str]) -> str:
+async def take_theirs(sides: Sides, paths: Collection[str], wanted: Collection[str]) -> str:
     """Fetch the cluster's version of these mirrored files.
 
-    The laptop's files are kept in the directory that is returned. Raises MirrorError,
-    ConnectionFailed."""
+    wanted: the paths that the user has named, at or above them. The laptop's files are kept in the
+    directory that is returned. Raises MirrorError, ConnectionFailed."""
+    if left := await asyncio.to_thread(unasked, sides.local_root, paths, wanted):
+        raise MirrorError(
+            f"nothing is taken: {name_paths(sorted(left))} may run programs here",
+            cause="a repository's own files: git runs what its configuration and hooks name",
+            hint="look at them there; `tk sync --theirs` takes each that you name itself",
+        )
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     await asyncio.to_thread(_check_parents, sides.local_root, paths)
     found = await listing(sides, sorted(paths))

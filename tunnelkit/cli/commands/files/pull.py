@@ -28,7 +28,8 @@ def pull(
     tk pull results/                     what the job wrote there
     tk pull results/best.ckpt train.log  these two
 
-    Files that you mirror are left as they are, and so is a local file that is newer.
+    Files that you mirror are left as they are, and so is a local file that is newer. A
+    repository's own files (.git) come only if you name them: git runs what they say.
     Called again after a broken connection, it goes on where it was. What can't be read there is
     named, and the exit code is 9; the rest comes.
     """
@@ -83,7 +84,11 @@ def show_report(answer: PullAnswer) -> None:
     say(f"pulled {files} ({human_bytes(answer['bytes'])}) in {answer['duration_s']:.1f} s")
     _list("left as they are, because the copy here is the same or newer", answer["kept"])
     _list("not brought: no file there, or a symlink that leads out", answer["refused"])
-    _list("mirrored from here: left as they are (`tk sync --theirs` for edits)", answer["owned"])
+    _list(
+        "left as they are: mirrored from here (`tk sync --theirs` for edits), or a repository's own"
+        " files, which come if you name them",
+        answer["owned"],
+    )
     _list("mirrored from now on, since no ignore rule names them", answer["mirrored"])
 
 
