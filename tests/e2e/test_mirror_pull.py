@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.big_transfer import under_way
 from tests.support.mirror_rig import Rig, children, needs_rsync, tree, until
-from tunnelkit.errors import MirrorConflict, MirrorError, TunnelkitError
+from tunnelkit.errors import MirrorConflict, MirrorError, MirrorHalted, TunnelkitError
 from tunnelkit.mirror import mirror as mirror_module
 from tunnelkit.mirror.passes.syncer import Syncer
 from tunnelkit.mirror.progress import Progress
@@ -84,6 +86,74 @@ async def test_what_a_job_writes_after_the_pull_stays(
     await mirror.resolve([str(rig.local / "train.log")], theirs=True)
     assert (rig.local / "train.log").read_text() == "epoch 1\nepoch 2\n"
     await mirror.barrier(20)
+
+
+async def test_what_was_pulled_stays_the_jobs(rig: Rig) -> None:
+    """Also by the next session: what is deleted, edited or kept here, and removed there."""
+    rig.write("main.py")
+    mirror = await rig.started()
+    for name in ("deleted.pt", "edited.txt", "removed.pt", "kept.txt"):
+        rig.write(f"results/{name}", f"{name} of the job\n", far=True)
+    assert len((await mirror.pull([str(rig.local / "results")])).mirrored) == 4
+    await mirror.barrier(20)
+    await mirror.stop()
+    mirror = await rig.started()
+    (rig.local / "results/deleted.pt").unlink()
+    (rig.far / "results/removed.pt").unlink()
+    await mirror.barrier(20)
+    await mirror.resync()
+    await mirror.barrier(20)
+    assert (rig.far / "results/deleted.pt").read_text() == "deleted.pt of the job\n"
+    assert not (rig.far / "results/removed.pt").exists()
+    rig.write("results/edited.txt", "edited here\n")
+    for _ in range(2):
+        with pytest.raises(MirrorConflict, match=r"results/edited\.txt"):
+            await mirror.barrier(20)
+    assert (rig.far / "results/edited.txt").read_text() == "edited.txt of the job\n"
+    report = await mirror.resolve([str(rig.local / "results/edited.txt")], theirs=False)
+    assert report.replaced_dir is not None
+    aside = Path(report.replaced_dir) / "results/edited.txt"
+    assert aside.read_text() == "edited.txt of the job\n"
+    await mirror.barrier(20)
+    assert (rig.far / "results/edited.txt").read_text() == "edited here\n"
+    # It is tk's from now on.
+    rig.write("results/edited.txt", "edited twice\n")
+    await mirror.barrier(20)
+    assert (rig.far / "results/edited.txt").read_text() == "edited twice\n"
+    (rig.local / "results/edited.txt").unlink()
+    await mirror.barrier(20)
+    assert not (rig.far / "results/edited.txt").exists()
+
+
+async def test_what_was_pulled_before_a_kill_stays_the_jobs(rig: Rig) -> None:
+    """No pass has seen the pulled file before the session was gone."""
+    rig.write("main.py")
+    mirror = await rig.started()
+    rig.write("model.pt", "of the job\n", far=True)
+    sides, _, record = mirror._sides(), *mirror._running()
+    await pull(sides, ["model.pt"], owned=lambda path: False, record=record)
+    await mirror.stop()
+    mirror = await rig.started()
+    await mirror.barrier(20)
+    (rig.local / "model.pt").unlink()
+    await mirror.barrier(20)
+    assert (rig.far / "model.pt").read_text() == "of the job\n"
+
+
+async def test_what_is_pulled_after_an_accident_is_the_mirrors_again(rig: Rig) -> None:
+    paths = [rig.write(f"src/{number}.py") for number in range(120)]
+    mirror = await rig.started()
+    await mirror.barrier(20)
+    shutil.rmtree(rig.local / "src")
+    with pytest.raises(MirrorHalted):
+        await mirror.barrier(20)
+    assert len((await mirror.pull([str(rig.local / "src")])).pulled) == 120
+    rig.write("src/1.py", "edited\n")
+    await mirror.barrier(20)
+    paths[0].unlink()
+    await mirror.barrier(20)
+    assert (rig.far / "src/1.py").read_text() == "edited\n"
+    assert not (rig.far / "src/0.py").exists()
 
 
 async def test_nothing_local_is_overwritten(rig: Rig) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from tunnelkit.mirror.api import DELETE_LIMIT_FILES, NAMED, FileAgent, name_paths
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.record.manifest import Manifest, ManifestEntry
+from tunnelkit.mirror.record.pulled_files import PulledFiles
 from tunnelkit.mirror.remote.edits import matches_sent
 from tunnelkit.mirror.remote.owner import OwnerRecord
 from tunnelkit.mirror.remote.scripts import RemoteStat
@@ -116,20 +117,24 @@ class SyncContext:
     owed_by: FileAgent | None = None
     #: until when (monotonic) an rsync whose link broke may go on there
     straggling_until: float = 0.0
-    #: what `tk pull` fetches or has fetched: the job may go on writing it there. And edits made
-    #: there of files that are deleted here, which may come back
-    pulled: set[str] = field(default_factory=set)
     #: mirrored paths that were changed on the cluster: checked again in each pass
     conflicts: frozenset[str] = frozenset()
     #: the big transfer under way
     progress: Progress | None = None
+
+    @property
+    def pulled(self) -> PulledFiles:
+        """What `tk pull` fetches or has fetched: the job may go on writing it there.
+
+        And edits made there of files that are deleted here, which may come back."""
+        return self.manifest.pulled
 
     def ours(self, path: str, found: RemoteStat) -> bool:
         """Return True if tk wrote the remote file: it may be replaced without asking."""
         if path in self.in_flight:
             return True
         row = self.manifest.rows.get(path)
-        return row is not None and matches_sent(row, found)
+        return row is not None and path not in self.pulled and matches_sent(row, found)
 
     def owe(self, agent: FileAgent | None) -> None:
         """Note that a batch to this agent has no answer."""
@@ -141,7 +146,7 @@ class SyncContext:
 
     def keep_edit(self, path: str) -> None:
         """Note that a deleted file stays, edited, on the cluster: no later one may replace it."""
-        self.pulled.add(path)
+        self.pulled.add([path])
 
     def gone(self, paths: Iterable[str]) -> None:
         """Remove deleted paths from the record (blocking).
@@ -174,7 +179,7 @@ class SyncContext:
         if before not in (None, digest):
             self.late.setdefault(path, {})[str(before)] = time.monotonic() + _LATE_S
         tried, row = self.tried.setdefault(path, set()), self.manifest.rows.get(path)
-        if row is not None and row.digest:
+        if row is not None and row.digest and not (row.sent and path in self.pulled):
             tried.add(row.digest)
         if len(tried) < _TRIED_LIMIT:
             tried.add(digest)

@@ -320,8 +320,7 @@ class Mirror:
             is_here = os.path.lexists(os.path.join(self.local_root, path))
             return is_here and (path in manifest.rows or syncer.known(path) or is_mirrored(path))
 
-        pulled = syncer.ground.pulled
-        report = await pull(sides, wanted, owned=owned, pulled=pulled, on_progress=on_progress)
+        report = await pull(sides, wanted, owned=owned, record=manifest, on_progress=on_progress)
         return replace(report, mirrored=tuple(filter(is_mirrored, report.pulled)))
 
     def _sides(self) -> Sides:

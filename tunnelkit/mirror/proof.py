@@ -62,7 +62,11 @@ async def _greet(greeting: Awaitable[bool], check: DigestCheck, manifest: Manife
 def _smallest(manifest: Manifest) -> dict[str, str]:
     """Return {path: sha256 hex} of the smallest file that was sent; {} if there is none."""
     rows = dict(manifest.rows)  # a pass may be under way
-    files = ((row.entry.size, path) for path, row in rows.items() if _is_sent_file(row))
+    files = (
+        (row.entry.size, path)
+        for path, row in rows.items()
+        if _is_sent_file(row) and path not in manifest.pulled
+    )
     least = min(files, default=None)
     return {} if least is None else {least[1]: rows[least[1]].digest}
 

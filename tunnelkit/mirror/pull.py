@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.api import name_paths
 from tunnelkit.mirror.progress import Progress
+from tunnelkit.mirror.record.manifest import Manifest
 from tunnelkit.mirror.remote.edits import relative_to
 from tunnelkit.mirror.remote.owner import OWNER_FILE
 from tunnelkit.mirror.transfer.base import FetchRule, Transfer, TransferResult
@@ -179,14 +180,14 @@ async def pull(
     wanted: Sequence[str],
     *,
     owned: Callable[[str], bool],
-    pulled: set[str],
+    record: Manifest,
     on_progress: OnProgress = lambda progress: None,
 ) -> PullReport:
     """Fetch these paths (relative to the root).
 
-    owned: returns True if the mirror owns a path. pulled: gets the paths, before the first of them
-    is here. Raises MirrorError, ConnectionFailed; the next call continues a transfer that broke
-    off."""
+    owned: returns True if the mirror owns a path. record: notes the paths, before the first of
+    them is here. Raises MirrorError, ConnectionFailed; the next call continues a transfer that
+    broke off."""
     begin = time.monotonic()
     found = await listing(sides, wanted)
     ours = await asyncio.to_thread(unasked, sides.local_root, found.sizes, wanted)
@@ -194,7 +195,7 @@ async def pull(
     sizes = {path: size for path, size in found.sizes.items() if path not in ours}
     await asyncio.to_thread(_check_parents, sides.local_root, sizes)
     came: list[str] = []
-    pulled.update(sizes)
+    await asyncio.to_thread(record.mark_pulled, sizes)
     if sizes:
         progress = Progress(len(sizes), sum(sizes.values()))
         came = await _bring(sides, sizes, progress, on_progress)

@@ -49,7 +49,8 @@ class ExpectedState:
     tried: digests that were sent without an answer.
     forced: send these whatever is recorded.
     ours: the laptop's version wins in any case.
-    pulled: came from the cluster, where a job may go on writing them.
+    pulled: came from the cluster, where a job may go on writing them. What a row says was sent is
+        the job's own content there.
     """
 
     rows: Mapping[str, ManifestEntry]
@@ -96,7 +97,7 @@ def announced(
 def is_there(path: str, text: str, known: ExpectedState) -> bool:
     """Return True if the cluster has this content, and only mode or time must be set."""
     row = known.rows.get(path)
-    if row is None or path in known.forced:
+    if row is None or path in known.forced or path in known.pulled:
         return False
     return row.sent and row.entry.kind == FILE and row.digest == text
 
@@ -121,6 +122,8 @@ def expectation(path: str, known: ExpectedState) -> dict[str, object] | None:
     """Return what the agent must find at a path if only tk has written it, or None."""
     row = known.rows.get(path)
     tried = known.tried.get(path, ())
+    if row is not None and row.sent and path in known.pulled:
+        row = None
     if row is None and not tried:
         return None
     digests = {*tried, *((row.digest,) if row is not None and row.digest else ())}

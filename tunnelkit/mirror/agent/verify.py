@@ -16,6 +16,8 @@ from tunnelkit.mux.parcels import checked
 #: Paths in one call: keeps messages below a megabyte or two.
 _CALL_PATHS = 5_000
 _BYTES_PER_S = 10 << 20
+#: The agent's word for a path at which nothing is.
+_ABSENT = "absent"
 
 #: As sent: path, kind, size, mode, sha256, stamp.
 _SentFile = tuple[str, str, int, int, str, str]
@@ -60,7 +62,11 @@ async def _check(agent: FileAgent, ground: SyncContext, part: dict[str, Manifest
     # The user may change permissions there, once the file has arrived.
     wrong = {path for path, why in differ.items() if why != "mode"}
     wrong |= {path for path, stamp in stamps.items() if not same_time(part[path], stamp)}
+    # A job removes its own files as it likes.
+    gone = {path for path in wrong if differ.get(path) == _ABSENT and part[path].sent}
+    gone = {path for path in gone if path in ground.pulled}
     right = {path: row.digest for path, row in part.items() if path not in wrong}
+    wrong -= gone
     if ground.other_disk:
         await asyncio.to_thread(accept, ground.manifest, right.keys() - differ.keys(), stamps)
     note = ground.manifest.prove if agent.is_node else ground.manifest.stamp

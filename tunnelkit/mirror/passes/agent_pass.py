@@ -259,7 +259,7 @@ class AgentPass:
             stays = row is not None and (row.entry.kind == DIR) == (entry.kind == DIR)
             # tk makes a directory that takes a file's place.
             made = row.made if row is not None and stays else entry.kind == DIR
-            if row is None or (stays and not row.sent):
+            if row is None or (stays and not row.sent) or path in ground.pulled:
                 intent = ManifestEntry(entry, text, made=made)
             else:  # the remote content may still be the old one
                 intent = row._replace(sent=False, made=made)
@@ -296,6 +296,7 @@ class AgentPass:
         deletes, forgotten, back = await asyncio.to_thread(
             local_changes.classify_missing, self._ground.local_root, difference.absent, scan
         )
+        local_changes.spare(deletes, forgotten, self._ground.pulled)
         self._result.changing |= back
         if not wishes.allow_deletes:
             check_deletes(
@@ -317,6 +318,7 @@ class AgentPass:
         """Record the result of each path (in a thread). Return the digests of arrived paths."""
         manifest, results, out = self._ground.manifest, answer.results, self._result
         done, digests, replaced = {}, {}, []
+        written: list[str] = []
         for path, (entry, text, is_racy) in batch.sends.items():
             state, why = results.get(path, ("", ""))
             if state == "conflict":
@@ -335,12 +337,15 @@ class AgentPass:
                 out.arrived(path, entry)
                 if state == "replaced":
                     replaced.append(path)
+                if state != "same":
+                    written.append(path)
         # A conflict is no interrupted transfer: the row of what tk put there stays as it was.
         undone = {
             path: manifest.rows[path]._replace(sent=True, tried="")
             for path in out.conflicts & batch.sends.keys()
-            if manifest.rows[path].digest
+            if manifest.rows[path].digest and path not in manifest.pulled
         }
+        manifest.pulled.discard(written)
         manifest.put({**done, **undone})
         self._gone(batch, results)
         for path in (*done, *undone):

@@ -57,6 +57,7 @@ class BulkPass:
             local_changes.hash_changed, ground.local_root, rows, scan, difference, wishes.force
         )
         work = await during(hashing)
+        local_changes.spare(work.deletes, work.forgotten, ground.pulled)
         if not wishes.allow_deletes:
             news = {path for path, text in work.digests.items() if is_new(rows.get(path), text)}
             check_deletes(
@@ -164,6 +165,8 @@ class BulkPass:
         for path, row in self._ground.manifest.rows.items():
             if not row.sent or path in work.sends or scan.entries.get(path) != row.entry:
                 continue
+            if path not in there and path in self._ground.pulled:
+                continue  # the job has removed its own file
             if not matches_sent(row, there.get(path)):
                 work.sends[path] = row.entry
                 work.digests[path] = row.digest
@@ -185,17 +188,20 @@ class BulkPass:
         rows = self._ground.manifest.rows
         doubted = self._ground.conflicts.union(checked)
         suspects = edits.suspects(work.sends, rows, there, doubted)
-        pulled = self._ground.pulled & work.sends.keys() & there.keys()
-        suspects |= {path for path in pulled if path not in rows or not rows[path].sent}
-        suspects -= self._ground.in_flight
+        pulled = {path for path in work.sends.keys() & there.keys() if path in self._ground.pulled}
+        suspects = (suspects | pulled) - self._ground.in_flight
         edited = await edits.remotely_edited(
             self._ground.remote,
             self._ground.remote_root,
             {path: there[path] for path in suspects},
-            {path: (*_sent(rows.get(path)), work.digests[path]) for path in suspects},
+            {
+                path: (*_sent(rows.get(path), path in pulled), work.digests[path])
+                for path in suspects
+            },
         )
+        work.same = (suspects & pulled) - edited
         # Only touched, or equal to the laptop's file: counts as tk's.
-        self._ground.in_flight |= suspects - edited
+        self._ground.in_flight |= suspects - edited - work.same
         work.overruled &= edited
         conflicts = edited - work.overruled
         for path in conflicts:
@@ -243,13 +249,14 @@ class BulkPass:
             and work.sends[path].kind != DIR
             and not self._ground.ours(path, there[path])
         } | (work.overruled & work.sends.keys())
-        plain = work.sends.keys() - foreign
+        foreign -= work.same
+        plain = work.sends.keys() - foreign - work.same
         # Not `sent` until it has arrived: after a kill -9 in the middle, the next session must not
         # mistake these files for edits on the cluster.
         intents = {}
         for path in plain:
             row, entry, text = rows.get(path), work.sends[path], work.digests[path]
-            if row is None or not _stays(row, entry):
+            if row is None or not _stays(row, entry) or path in self._ground.pulled:
                 intent = ManifestEntry(entry, text, made=_is_ours(row, entry, path in there))
             else:
                 intent = row._replace(sent=False)
@@ -285,6 +292,8 @@ class BulkPass:
             if result.partial:
                 failed |= await self._failures(foreign, size, result.error_text)
             replaced = _replaced(result.stdout, foreign - failed.keys())
+        written = plain.union(replaced) - failed.keys()
+        await asyncio.to_thread(self._ground.manifest.pulled.discard, written)
         sent = await asyncio.to_thread(self._confirm, scan, work, failed, there)
         await self._note_there(work, sent.changing & plain, failed.keys())
         if replaced:
@@ -360,8 +369,8 @@ def _stays(row: ManifestEntry, entry: Entry) -> bool:
     return row.sent or (row.entry.kind == DIR) != (entry.kind == DIR)
 
 
-def _sent(row: ManifestEntry | None) -> tuple[str, ...]:
-    return () if row is None else (row.digest,)
+def _sent(row: ManifestEntry | None, is_pulled: bool) -> tuple[str, ...]:
+    return () if row is None or (row.sent and is_pulled) else (row.digest,)
 
 
 def _is_ours(row: ManifestEntry | None, entry: Entry, is_there: bool) -> bool:

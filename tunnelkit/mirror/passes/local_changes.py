@@ -33,6 +33,7 @@ class PassPlan:
     """The work of a pass, once the files were read.
 
     overruled: paths where the user chose the laptop's version. The cluster's version is set aside.
+    same: paths whose remote file is the job's, and has the laptop's content: nothing is sent.
     changing, failed: as in `PassResult`.
     """
 
@@ -42,6 +43,7 @@ class PassPlan:
     deletes: set[str] = field(default_factory=set)
     forgotten: set[str] = field(default_factory=set)
     overruled: set[str] = field(default_factory=set)
+    same: set[str] = field(default_factory=set)
     changing: set[str] = field(default_factory=set)
     failed: dict[str, str] = field(default_factory=dict)
 
@@ -109,6 +111,13 @@ def classify_missing(root: str, absent: Collection[str], scan: Scan) -> MissingP
         if kind is not None:
             kind.add(path)
     return found
+
+
+def spare(deletes: set[str], forgotten: set[str], theirs: Collection[str]) -> None:
+    """Forget, instead of deleting them, the paths whose remote file is not tk's."""
+    left = {path for path in deletes if path in theirs}
+    deletes -= left
+    forgotten |= left
 
 
 def _kind(found: MissingPaths, root: str, path: str, scan: Scan) -> set[str] | None:

@@ -17,30 +17,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tunnelkit.errors import MirrorError
-from tunnelkit.mirror.record import intent_log
+from tunnelkit.mirror.record import intent_log, tables
+from tunnelkit.mirror.record.pulled_files import PulledFiles
 from tunnelkit.mirror.tree.scanner import DIR, FILE, Entry
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS entry (
-  path BLOB PRIMARY KEY, kind TEXT, mode INTEGER, size INTEGER, mtime_ns INTEGER,
-  ctime_ns INTEGER, inode TEXT, digest TEXT, sent INTEGER, racy INTEGER, made INTEGER,
-  proven INTEGER, stamp TEXT NOT NULL DEFAULT '', tried TEXT NOT NULL DEFAULT ''
-) WITHOUT ROWID
-"""
-_UNCLEAN = "CREATE TABLE IF NOT EXISTS unclean (path BLOB PRIMARY KEY) WITHOUT ROWID"
-_VERSION = 3
 _NS = 1_000_000_000
 _MANY = 100
-#: SQLite's errors of a file that is whole: a full or failing disk, a lock, no rights.
-_PASSING = {
-    sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM,
-    sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_PROTOCOL,
-}  # fmt: skip
-#: Columns that versions 1 and 2 lack.
-_UPGRADES = tuple(
-    f"ALTER TABLE entry ADD COLUMN {name} TEXT NOT NULL DEFAULT ''" for name in ("stamp", "tried")
-)
 
 
 class ManifestEntry(NamedTuple):
@@ -112,6 +94,7 @@ class Manifest:
         self._intents = intent_log.IntentLog(path.with_suffix(".intents"))
         self._closed = False
         self._lock = threading.RLock()
+        self.pulled = PulledFiles(self._lock, self._connection)
 
     @staticmethod
     def file_for(state_dir: Path, *, local_root: str, host: str, remote_root: str) -> Path:
@@ -149,7 +132,7 @@ class Manifest:
             self._load()
         except sqlite3.DatabaseError as error:
             self._disconnect()
-            if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _PASSING:
+            if tables.is_passing(error):
                 raise  # the file is whole: without its rows edits there would be no conflicts
             os.replace(self.path, self.path.with_suffix(".damaged"))
             intents = self.path.with_suffix(".intents")
@@ -158,26 +141,15 @@ class Manifest:
             self._load()
 
     def _load(self) -> None:
-        os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-        # Used from worker threads too, but never by two at once.
-        self._db = db = sqlite3.connect(self.path, check_same_thread=False)
-        db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA synchronous=NORMAL")
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        if version > _VERSION:
-            raise sqlite3.DatabaseError("written by another version")
-        db.execute(_SCHEMA)
-        db.execute(_UNCLEAN)
-        for upgrade in _UPGRADES[version - 1 :] if version else ():
-            db.execute(upgrade)
-        db.execute(f"PRAGMA user_version={_VERSION}")
-        db.commit()
+        self._db = db = tables.connect(self.path)
+        tables.prepare(db)
         # Read everything before using any of it: a damaged file may show that only half-way.
         found = db.execute(
             "SELECT path, kind, mode, size, mtime_ns, ctime_ns, inode, digest,"
             " sent, racy, made, proven, stamp, tried FROM entry"
         ).fetchall()
         unclean = db.execute("SELECT path FROM unclean").fetchall()
+        self.pulled.load(db)
         self.unclean = {os.fsdecode(name) for (name,) in unclean}
         for name, kind, mode, size, mtime, ctime, inode, text, *flags, stamp, tried in found:
             entry = Entry(kind, mode, size, mtime, ctime, int(inode))
@@ -195,7 +167,8 @@ class Manifest:
                 self._bytes += sign * one.entry.size
         self._mark(self.unsettled, path, row is not None and (row.racy or not row.sent))
         unproven = row is not None and row.sent and not row.proven and row.entry.kind == FILE
-        self._mark(self._unproven, path, unproven)
+        # A job may change or remove its own file.
+        self._mark(self._unproven, path, unproven and path not in self.pulled)
         if row is None:
             self.rows.pop(path, None)
         else:
@@ -304,6 +277,12 @@ class Manifest:
                 with db:
                     db.executemany("DELETE FROM unclean WHERE path=?", _named(known))
                 self.unclean -= known
+
+    def mark_pulled(self, paths: Iterable[str]) -> None:
+        """Record, durably, that the files there are not tk's, but for those that tk has sent."""
+        with self._lock:
+            rows = self.rows
+            self.pulled.add(path for path in paths if path not in rows or not rows[path].sent)
 
     def tried(self) -> dict[str, set[str]]:
         """Return by path the possible digests of what a killed session sent without an answer."""

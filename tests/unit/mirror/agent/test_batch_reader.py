@@ -74,6 +74,21 @@ def test_a_job_may_go_on_writing_what_was_pulled(
     assert (header["expect"], header["unlike"]) == (None, unlike)
 
 
+def test_the_content_of_a_pulled_file_is_not_tks(tmp_path: Path) -> None:
+    """What the mirror has found equal there is the job's; what tk has tried to send is its own."""
+    (tmp_path / "log").write_text("edited\n")
+    scan = _scan(tmp_path)
+    sent = ManifestEntry(scan.entries["log"], "of the job", sent=True, stamp="1:2:3:4")
+    tried = sent._replace(digest="mine", sent=False)
+    for row, digests in ((sent, None), (tried, ["mine"])):
+        known = ExpectedState({"log": row}, {}, forced=("log",), pulled=("log",))
+        difference = diff.compare({}, scan.entries)
+        pieces = list(batch_reader.slices(str(tmp_path), scan, difference, known))
+        header = _headers(pieces)["log"]
+        assert (header["expect"] or {}).get("digests") == digests
+        assert (header["op"], header["unlike"]) == ("file", "conflict")
+
+
 def test_a_new_directory_speaks_for_itself(tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     (tmp_path / "new/file").write_text("1")

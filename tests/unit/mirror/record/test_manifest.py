@@ -86,6 +86,25 @@ def test_what_may_be_there_after_a_kill_is_known(tmp_path: Path) -> None:
     killed.close()
 
 
+def test_what_was_pulled_is_known_after_a_restart(tmp_path: Path) -> None:
+    first = Manifest(tmp_path / "m.sqlite")
+    first.open()
+    first.put({"sent": _ROW})
+    first.mark_pulled(["sent", "odd\udcff", "log", "mine"])
+    first.pulled.note({"log": (5, 7), "sent": (5, 7)})
+    first.pulled.discard(["mine", "other"])
+    first.put({"log": _ROW})
+    assert first.unproven() == {"sent": "digest"}
+    first.close()
+    again = Manifest(tmp_path / "m.sqlite")
+    again.open()
+    again.mark_pulled(["log"])
+    assert set(again.pulled) == {"odd\udcff", "log"}
+    assert again.pulled.placed(["odd\udcff", "log", "sent"]) == {"log": (5, 7)}
+    assert again.unproven() == {"sent": "digest"}
+    again.close()
+
+
 def test_closed_at_any_moment_of_its_opening(tmp_path: Path) -> None:
     """In a process of its own: CPython 3.11 dies if a connection is closed under a statement."""
     done = subprocess.run(

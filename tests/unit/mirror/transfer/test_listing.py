@@ -14,6 +14,7 @@ import pytest
 from tunnelkit.errors import MirrorError
 from tunnelkit.mirror import pull as pull_module
 from tunnelkit.mirror.pull import PullReport, Sides, listing, pull
+from tunnelkit.mirror.record.manifest import Manifest
 from tunnelkit.mirror.transfer.base import FetchRule, Transfer, TransferResult
 from tunnelkit.remote_script import RemoteHost
 
@@ -75,7 +76,12 @@ async def pulled(far: Far, tmp_path: Path, *wanted: str) -> PullReport:
     local, root = tmp_path / "local", str(tmp_path / "far")
     local.mkdir(exist_ok=True)
     sides = Sides(far, Bringing(), str(local), root, os.path.realpath(root))
-    return await pull(sides, wanted, owned=lambda path: False, pulled=set())
+    record = Manifest(tmp_path / "m.sqlite")
+    record.open()
+    try:
+        return await pull(sides, wanted, owned=lambda path: False, record=record)
+    finally:
+        record.close()
 
 
 @pytest.mark.parametrize("wanted", [("out1", "out2"), ("out2", "out1"), ("",)])
