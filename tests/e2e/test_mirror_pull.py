@@ -180,6 +180,49 @@ async def test_nothing_local_is_overwritten(rig: Rig) -> None:
     assert (rig.local / "out/older.txt").read_text() == "from the job\n"
 
 
+async def test_an_edit_here_stays_whatever_the_clocks_say(rig: Rig) -> None:
+    """The laptop's is behind: the edit looks older than what was pulled, also by another session."""
+    rig.write(".gitignore", "out/\n")
+    mirror = await rig.started()
+    for path in ("out/edited.txt", "out/plain.txt"):
+        rig.write(path, "from the job\n", far=True)
+    await mirror.pull([str(rig.local / "out")])
+    await mirror.stop()
+    mirror = await rig.started()
+    past = time.time() - 1000
+    os.utime(rig.write("out/edited.txt", "edited here\n"), (past, past))
+    rig.write("out/plain.txt", "from the job, again\n", far=True)
+    report = await mirror.pull([str(rig.local / "out")])
+    assert (report.pulled, report.kept) == (("out/plain.txt",), ("out/edited.txt",))
+    assert (rig.local / "out/edited.txt").read_text() == "edited here\n"
+    assert (rig.local / "out/plain.txt").read_text() == "from the job, again\n"
+    (rig.local / "out/edited.txt").unlink()
+    assert (await mirror.pull([str(rig.local / "out")])).pulled == ("out/edited.txt",)
+
+
+async def test_of_a_file_and_a_symlink_the_newer_one_stays(rig: Rig) -> None:
+    rig.write(".gitignore", "out/\n")
+    for name in ("file", "old"):
+        rig.write(f"out/{name}", "here\n")
+    for name in ("link", "turned"):
+        (rig.local / "out" / name).symlink_to("here")
+    os.utime(rig.local / "out/old", (1, 1))
+    mirror = await rig.started()
+    past = time.time() - 1000
+    rig.write("out/link", "there\n", far=True)
+    for name in ("file", "old", "turned"):
+        (rig.far / "out" / name).symlink_to("link")
+    for name in ("file", "link", "old", "turned"):
+        os.utime(rig.far / "out" / name, (past, past), follow_symlinks=False)
+    report = await mirror.pull([str(rig.local / "out")])
+    assert report.pulled == ("out/old",)
+    assert report.kept == ("out/file", "out/link", "out/turned")
+    assert (rig.local / "out/file").read_text() == "here\n"
+    assert os.readlink(rig.local / "out/link") == "here"
+    assert os.readlink(rig.local / "out/turned") == "here"
+    assert os.readlink(rig.local / "out/old") == "link"
+
+
 async def test_a_big_file_that_goes_up_does_not_keep_outputs_back(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

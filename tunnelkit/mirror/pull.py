@@ -19,6 +19,7 @@ from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.api import name_paths
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.record.manifest import Manifest
+from tunnelkit.mirror.record.pulled_files import PulledFiles
 from tunnelkit.mirror.remote.edits import relative_to
 from tunnelkit.mirror.remote.owner import OWNER_FILE
 from tunnelkit.mirror.transfer.base import FetchRule, Transfer, TransferResult
@@ -64,7 +65,8 @@ OnProgress = Callable[[Progress], None]
 class PullReport:
     """The result of a pull; paths relative to the root.
 
-    pulled: files that were fetched. kept: local files that are the same or newer.
+    pulled: files that were fetched. kept: local files that are the same, newer,
+    or edited since they were pulled.
     refused: not fetched, and not on the laptop: devices, or symlinks that lead out.
     owned: left out since the mirror or a repository owns them. mirrored: those of `pulled` that no
     ignore rule names: the mirror owns them from now on. unread: what could not be listed there, so
@@ -198,7 +200,7 @@ async def pull(
     await asyncio.to_thread(record.mark_pulled, sizes)
     if sizes:
         progress = Progress(len(sizes), sum(sizes.values()))
-        came = await _bring(sides, sizes, progress, on_progress)
+        came = await _bring(sides, sizes, record.pulled, progress, on_progress)
     others = sorted(sizes.keys() - set(came))
     kept = await asyncio.to_thread(_that_are_here, sides.local_root, others)
     return PullReport(
@@ -217,7 +219,11 @@ def _that_are_here(root: str, paths: Collection[str]) -> set[str]:
 
 
 async def _bring(
-    sides: Sides, sizes: dict[str, int], progress: Progress, on_progress: OnProgress
+    sides: Sides,
+    sizes: dict[str, int],
+    pulled: PulledFiles,
+    progress: Progress,
+    on_progress: OnProgress,
 ) -> list[str]:
     partial = await asyncio.to_thread(own_dir, sides.local_root, "partial")
 
@@ -226,14 +232,22 @@ async def _bring(
         on_progress(progress)
 
     big = frozenset(path for path, size_bytes in sizes.items() if size_bytes > _BIG_BYTES)
+    before = pulled.placed(sizes)
     rule = FetchRule(
-        newer_stays=True, safe_links=True, partial_dir=partial, big=big, stall_s=_STALL_S
+        newer_stays=True,
+        placed=dict(before),
+        safe_links=True,
+        partial_dir=partial,
+        big=big,
+        stall_s=_STALL_S,
     )
     try:
         result = await sides.rsync.fetch(
             sizes, sides.real_root, rule=rule, size_bytes=sum(sizes.values()), listen=listen
         )
     finally:
+        placed = {path: one for path, one in rule.placed.items() if one != before.get(path)}
+        await asyncio.to_thread(pulled.note, placed)
         await asyncio.to_thread(tidy, partial)
     _check_complete(result, sides)
     return sorted(result.came)

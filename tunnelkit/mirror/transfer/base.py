@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -38,7 +38,9 @@ class TransferResult:
 class FetchRule:
     """Rules of `fetch` for files that are on the laptop already.
 
-    newer_stays: keep a local file that is newer, or of the same size and time.
+    newer_stays: keep a local file that is newer, or of the same size and time, or not as `placed`.
+    placed: by path, size and mtime_ns of what earlier fetches have put here. Those of this one are
+        added.
     safe_links: skip symlinks that lead out of the tree.
     partial_dir: directory for partly received files, which the next call continues.
     big: the files that are worth it; where rsync is missing, only these are continued.
@@ -47,6 +49,7 @@ class FetchRule:
     """
 
     newer_stays: bool = False
+    placed: dict[str, tuple[int, int]] = field(default_factory=dict)
     safe_links: bool = False
     partial_dir: Path | None = None
     big: frozenset[str] = frozenset()

@@ -89,7 +89,7 @@ class Placer:
                     os.utime(temporary, ns=times, dir_fd=fd, follow_symlinks=False)
                     self._back_up(fd, name, path)
                     os.replace(temporary, name, src_dir_fd=fd, dst_dir_fd=fd)
-                self.came[path] = arrival.target is not None
+                self._came(path, fd, name, is_link=arrival.target is not None)
         except OSError as error:
             self._fail(path, error)
 
@@ -103,7 +103,7 @@ class Placer:
                     os.chmod(from_name, stat.S_IMODE(mode) & ~_NEVER, dir_fd=from_fd)
                 self._back_up(*place, path)
                 move(from_fd, from_name, *place)
-                self.came[path] = False
+                self._came(path, *place, is_link=False)
         except OSError as error:
             self._fail(path, error)
 
@@ -129,10 +129,15 @@ class Placer:
             self.kept.add(path)
             return None
         fd, name = self._open().enter(path, make=True)
-        if self._rule.newer_stays and _stays(fd, name, arrival):
+        if self._rule.newer_stays and _stays(fd, name, arrival, self._rule.placed.get(path)):
             self.kept.add(path)
             return None
         return fd, name
+
+    def _came(self, path: str, fd: int, name: str, *, is_link: bool) -> None:
+        self.came[path] = is_link
+        here = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        self._rule.placed[path] = (here.st_size, here.st_mtime_ns)
 
     def _fail(self, path: str, error: OSError) -> None:
         self.failed[path] = f"{path!a}: {error.strerror or error}"
@@ -201,18 +206,27 @@ def _temporary(fd: int) -> Iterator[str]:
         raise
 
 
-def _stays(fd: int, name: str, arrival: Arrival) -> bool:
-    """Return True if the local file is newer, or the same as far as stat can tell."""
+def _stays(fd: int, name: str, arrival: Arrival, placed: tuple[int, int] | None) -> bool:
+    """Return True if the local file or symlink is newer, or the same as far as stat can tell.
+
+    placed: its size and mtime_ns as it came last time. If it has others by now, it was edited here,
+    and stays: a clock that is behind makes an edit look older."""
     try:
         here = os.stat(name, dir_fd=fd, follow_symlinks=False)
     except OSError:
         return False
-    if arrival.target is not None:
-        return stat.S_ISLNK(here.st_mode) and os.readlink(name, dir_fd=fd) == arrival.target
-    if not stat.S_ISREG(here.st_mode):
+    is_link = stat.S_ISLNK(here.st_mode)
+    if not (is_link or stat.S_ISREG(here.st_mode)):
         return False
+    if placed is not None and placed != (here.st_size, here.st_mtime_ns):
+        return True
     ours_ns = here.st_mtime_ns if arrival.exact else here.st_mtime_ns // _NS * _NS
-    same = ours_ns == arrival.mtime_ns and here.st_size == arrival.size
+    if is_link != (arrival.target is not None):
+        same = False
+    elif is_link:
+        same = os.readlink(name, dir_fd=fd) == arrival.target
+    else:
+        same = ours_ns == arrival.mtime_ns and here.st_size == arrival.size
     return ours_ns > arrival.mtime_ns or same
 
 

@@ -28,7 +28,8 @@ def pull(
     tk pull results/                     what the job wrote there
     tk pull results/best.ckpt train.log  these two
 
-    Files that you mirror are left as they are, and so is a local file that is newer. A
+    Files that you mirror are left as they are, and so is a local file that is newer or that
+    you have edited since you pulled it. A
     repository's own files (.git) come only if you name them: git runs what they say.
     Called again after a broken connection, it goes on where it was. What can't be read there is
     named, and the exit code is 9; the rest comes.
@@ -82,7 +83,7 @@ def show_report(answer: PullAnswer) -> None:
     count = len(answer["pulled"])
     files = "1 file" if count == 1 else f"{count} files"
     say(f"pulled {files} ({human_bytes(answer['bytes'])}) in {answer['duration_s']:.1f} s")
-    _list("left as they are, because the copy here is the same or newer", answer["kept"])
+    _list("left as they are: the copy here is the same, newer, or edited here", answer["kept"])
     _list("not brought: no file there, or a symlink that leads out", answer["refused"])
     _list(
         "left as they are: mirrored from here (`tk sync --theirs` for edits), or a repository's own"
