@@ -181,7 +181,7 @@ async def test_nothing_local_is_overwritten(rig: Rig) -> None:
 
 
 async def test_an_edit_here_stays_whatever_the_clocks_say(rig: Rig) -> None:
-    """The laptop's is behind: the edit looks older than what was pulled, also by another session."""
+    """The laptop's is behind: the edit looks older than what was pulled, also to a new session."""
     rig.write(".gitignore", "out/\n")
     mirror = await rig.started()
     for path in ("out/edited.txt", "out/plain.txt"):

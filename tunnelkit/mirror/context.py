@@ -124,7 +124,7 @@ class SyncContext:
 
     @property
     def pulled(self) -> PulledFiles:
-        """What `tk pull` fetches or has fetched: the job may go on writing it there.
+        """The paths that `tk pull` fetches or has fetched: the job may go on writing them there.
 
         And edits made there of files that are deleted here, which may come back."""
         return self.manifest.pulled

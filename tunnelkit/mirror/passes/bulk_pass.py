@@ -241,7 +241,6 @@ class BulkPass:
     ) -> PassResult:
         if not work.sends:
             return PassResult()
-        rows = self._ground.manifest.rows
         foreign = {
             path
             for path in work.sends
@@ -251,17 +250,7 @@ class BulkPass:
         } | (work.overruled & work.sends.keys())
         foreign -= work.same
         plain = work.sends.keys() - foreign - work.same
-        # Not `sent` until it has arrived: after a kill -9 in the middle, the next session must not
-        # mistake these files for edits on the cluster.
-        intents = {}
-        for path in plain:
-            row, entry, text = rows.get(path), work.sends[path], work.digests[path]
-            if row is None or not _stays(row, entry) or path in self._ground.pulled:
-                intent = ManifestEntry(entry, text, made=_is_ours(row, entry, path in there))
-            else:
-                intent = row._replace(sent=False)
-            intents[path] = self._ground.attempt(path, intent, text)
-        await asyncio.to_thread(self._ground.manifest.put, intents)
+        await asyncio.to_thread(self._ground.manifest.put, self._intents(work, plain, there))
         self._ground.in_flight |= plain
         failed: dict[str, str] = {}
         replaced: list[str] = []
@@ -299,6 +288,24 @@ class BulkPass:
         if replaced:
             sent.replaced, sent.replaced_dir = replaced, backup_dir
         return sent
+
+    def _intents(
+        self, work: PassPlan, paths: Collection[str], there: Collection[str]
+    ) -> dict[str, ManifestEntry]:
+        """Return the records of what is about to be sent.
+
+        Not `sent` until it has arrived: after a kill -9 in the middle, the next session must not
+        mistake these files for edits on the cluster.
+        """
+        intents, rows = {}, self._ground.manifest.rows
+        for path in paths:
+            row, entry, text = rows.get(path), work.sends[path], work.digests[path]
+            if row is None or not _stays(row, entry) or path in self._ground.pulled:
+                intent = ManifestEntry(entry, text, made=_is_ours(row, entry, path in there))
+            else:
+                intent = row._replace(sent=False)
+            intents[path] = self._ground.attempt(path, intent, text)
+        return intents
 
     async def _note_other(self, digests: Mapping[str, str]) -> None:
         """Record content that is about to be sent instead of what was hashed.

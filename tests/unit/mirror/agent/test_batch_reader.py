@@ -75,7 +75,7 @@ def test_a_job_may_go_on_writing_what_was_pulled(
 
 
 def test_the_content_of_a_pulled_file_is_not_tks(tmp_path: Path) -> None:
-    """What the mirror has found equal there is the job's; what tk has tried to send is its own."""
+    """Content that a pass found equal there is the job's; what tk has tried to send is its own."""
     (tmp_path / "log").write_text("edited\n")
     scan = _scan(tmp_path)
     sent = ManifestEntry(scan.entries["log"], "of the job", sent=True, stamp="1:2:3:4")

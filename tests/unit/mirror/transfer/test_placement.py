@@ -1,4 +1,4 @@
-"""Which local file makes way for what comes."""
+"""Local files that make way for what comes, and those that stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What belongs to a repository: names that git and file systems take for one, and bare ones."""
+"""Files of repositories: names that git and file systems take for one's, and bare ones."""
 
 from __future__ import annotations
 
