@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from typing import Callable, ContextManager, Dict, Iterator
+from typing import Callable, ContextManager, Dict, Iterator, TypeVar
 
 from tunnelkit.agent.mirror.dirfd_tree import DirfdTree, text_of
 from tunnelkit.agent.mirror.publish import publish
@@ -13,9 +13,11 @@ from tunnelkit.agent.mirror.verify import prove
 from tunnelkit.mux.parcels import ParcelCutter, ParcelError, checked, encode
 
 #: Paths per answer: a header has its limit.
-_PROOF_PATHS = 10_000
+_ANSWER_PATHS = 10_000
 #: One batch at a time, and saves that overtake a big file in it.
 _OPEN_BATCHES = 2
+
+_T = TypeVar("_T")
 
 
 class BatchChannel:
@@ -111,10 +113,15 @@ class BatchChannel:
         self._forget()
         replaced = any(result.state == "replaced" for result in results.values())
         where = os.path.join(self._root.path, text_of(REPLACED_DIR + b"/" + batch.replaced))
+        parts = list(_pieces(results))
+        # A client of an earlier version must not take one part for all: null ends its channel.
+        whole = results if len(parts) == 1 else None
+        for part in parts if whole is None else ():
+            self._send(encode({"batch": number, "part": part}))
         answer = {
             "batch": number,
             "committed": True,
-            "results": results,
+            "results": whole,
             "replaced_dir": where if replaced else None,
         }
         self._send(encode(answer))
@@ -141,10 +148,10 @@ class BatchChannel:
         batch.tree.close()
 
 
-def _pieces(proof: Dict[str, str]) -> Iterator[Dict[str, str]]:
-    entries = list(proof.items())
-    for start in range(0, len(entries) or 1, _PROOF_PATHS):
-        yield dict(entries[start : start + _PROOF_PATHS])
+def _pieces(answers: Dict[str, _T]) -> Iterator[Dict[str, _T]]:
+    entries = list(answers.items())
+    for start in range(0, len(entries) or 1, _ANSWER_PATHS):
+        yield dict(entries[start : start + _ANSWER_PATHS])
 
 
 def broken(code: str, error: Exception) -> bytes:

@@ -97,6 +97,8 @@ class MirrorChannel:
         self._channel = channel
         self._reader = ParcelReader(channel)
         self._answers: dict[int, asyncio.Future[BatchAnswer]] = {}
+        #: results that came so far of answers in several parts
+        self._parts: dict[int, dict[str, tuple[str, str]]] = {}
         #: batches committed and not yet read back; each future gets the recorded digests
         self._proofs: dict[int, asyncio.Future[Mapping[str, str]]] = {}
         self._proved = asyncio.Event()
@@ -197,6 +199,7 @@ class MirrorChannel:
             raise
         finally:
             self._answers.pop(batch, None)
+            self._parts.pop(batch, None)
             answer.cancel()
 
     def recorded(self, batch: int, digests: Mapping[str, str]) -> None:
@@ -256,14 +259,14 @@ class MirrorChannel:
             self._fail(error)
             return
         batch = checked(header["batch"], int)
-        if header.get("committed"):
-            answer = self._answers.get(batch)
+        answer = self._answers.get(batch)
+        if answer is not None and not answer.done() and "part" in header:
+            self._parts.setdefault(batch, {}).update(_results(header["part"]))
+        elif header.get("committed"):
             if answer is not None and not answer.done():
-                results = {
-                    str(path): (str(state), str(why))
-                    for path, (state, why) in checked(header["results"], dict).items()
-                }
-                kept = header.get("replaced_dir")
+                whole, kept = header["results"], header.get("replaced_dir")
+                # Without any part, null is no answer.
+                results = self._parts[batch] if whole is None else _results(whole)
                 answer.set_result(BatchAnswer(results, None if kept is None else str(kept)))
         elif "proof" in header and batch in self._proofs:
             try:
@@ -286,6 +289,12 @@ class MirrorChannel:
             proof.cancel()
         self._proofs.clear()
         self._proved.set()
+
+
+def _results(value: object) -> dict[str, tuple[str, str]]:
+    return {
+        str(path): (str(state), str(why)) for path, (state, why) in checked(value, dict).items()
+    }
 
 
 async def while_up(

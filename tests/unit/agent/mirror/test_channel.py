@@ -13,8 +13,10 @@ import pytest
 
 from tests.unit.agent.mirror_side import content, file, parts_of, tree_of
 from tests.unit.mux.rig import ends, soon, until
+from tunnelkit.agent.mirror import batch_channel
 from tunnelkit.agent.mirror.service import MirrorService
-from tunnelkit.mirror.agent.channel import ParcelReader
+from tunnelkit.mirror.agent.channel import MirrorChannel, ParcelReader
+from tunnelkit.mux import parcels as parcel_limits
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.parcels import encode
 
@@ -94,6 +96,53 @@ async def test_batches_may_follow_each_other_without_waiting(root: Path) -> None
         assert [one["batch"] for one in answers if one] == [n for n in range(1, 51) for _ in "ab"]
         assert all(one and ("committed" in one) is (at % 2 == 0) for at, one in enumerate(answers))
         assert tree_of(root) == {"a": b"50"}
+
+
+class OneAgent:
+    """The agent at the other end of a pair, as the mirror sees it."""
+
+    is_node = is_up = True
+
+    def __init__(self, pair: Any) -> None:
+        self._pair = pair
+
+    def open(self, header: dict[str, Any]) -> Channel:
+        channel: Channel = self._pair.client.mux.open(header)
+        return channel
+
+
+@pytest.mark.parametrize("there", [b"x", b"other"])
+async def test_results_of_many_paths_come_in_parts(
+    root: Path, monkeypatch: pytest.MonkeyPatch, there: bytes
+) -> None:
+    """All of a tree that was there already: one header can't hold them."""
+    monkeypatch.setattr(batch_channel, "_ANSWER_PATHS", 20)
+    monkeypatch.setattr(parcel_limits, "MAX_HEADER_BYTES", 2000)
+    names = [f"module_{number}.py" for number in range(110)]
+    for name in names:
+        (root / name).write_bytes(there)
+    proven: dict[str, str] = {}
+
+    async def on_proof(digests: Any, stamps: Any, differ: Any) -> None:
+        proven.update(stamps)
+
+    async with served(root) as (client, _, pair):
+        await client.answer()
+        agent: Any = OneAgent(pair)
+        live = await MirrorChannel.open(agent, str(root), None, host="node", on_proof=on_proof)
+        number, data = live.begin("20261121T181500Z")
+        for name in names:
+            header, content_ = file(name, b"x", unlike="backup")
+            data += encode(header, content_)
+        await live.commit(number, data)
+        answer = await soon(live.answer(number, files=len(names), size_bytes=len(names)))
+        live.recorded(number, {})
+        await soon(live.proofs_in())
+        await live.close()
+    state = "same" if there == b"x" else "replaced"
+    assert {path: what for path, (what, _) in answer.results.items()} == dict.fromkeys(names, state)
+    assert (answer.replaced_dir is None) == (state == "same")
+    assert sorted(proven) == sorted(names)
 
 
 async def test_many_bytes_flow(root: Path) -> None:
