@@ -16,13 +16,15 @@ from tests.support.big_transfer import big_rig as big_rig
 from tests.support.far_path import far_path
 from tests.support.mirror_rig import Rig, needs_rsync, tree, until
 from tests.support.mirror_sshd import Sshd
-from tunnelkit.errors import MirrorError
+from tunnelkit.errors import ConnectionFailed, MirrorError
 from tunnelkit.mirror.agent import big_file
 from tunnelkit.mirror.agent.channel import MirrorChannel
 from tunnelkit.mirror.api import MirrorHalted, MirrorState, PassRecord
 from tunnelkit.mirror.passes import local_changes
 from tunnelkit.mirror.passes.overtaking import Overtaking, _Ready
 from tunnelkit.mirror.passes.remote_doubts import _DIFFER_S
+from tunnelkit.mirror.transfer.base import TransferResult
+from tunnelkit.mirror.transfer.rsync import Rsync
 
 pytestmark = needs_rsync
 
@@ -242,6 +244,36 @@ async def test_saves_come_while_the_big_file_is_read(
         may_end.set()
     await mirror.barrier(60)
     assert rig.equal()
+
+
+async def test_what_came_before_a_broken_transfer_is_told_once(
+    live_rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records: list[PassRecord] = []
+    warnings: list[str] = []
+    mirror = live_rig.mirror(on_batch=records.append, on_warning=warnings.append)
+    await mirror.start()
+    await mirror.barrier(60)
+    push = Rsync.push
+
+    async def broken(*_: object, **__: object) -> TransferResult:
+        raise ConnectionFailed("rsync broke off", transient=True, hint="try again")
+
+    monkeypatch.setattr(Rsync, "push", broken)
+    live_rig.write("notes.py", "theirs\n", far=True)
+    random_file(live_rig.local / "model.bin")
+    live_rig.write("notes.py", "mine\n")
+    live_rig.write("main.py", "1\n")
+    await until(lambda: mirror.status().state is MirrorState.STALE, "it breaks off")
+    await until(lambda: live_rig.seen[-1].pending_paths == ("model.bin",), "the rest is left")
+    told = [path for record in records for path in record.paths]
+    assert sorted(told) == ["main.py", "notes.py"]
+    (warning,) = warnings
+    assert warning.startswith("notes.py: other content was there, and is replaced; ")
+    monkeypatch.setattr(Rsync, "push", push)
+    await mirror.barrier(60)
+    assert [record.paths for record in records[-1:]] == [("model.bin",)]
+    assert len(warnings) == 1
 
 
 class Batches:

@@ -205,8 +205,7 @@ class PushWorker:
             self._finish(taken, wrapped)
         else:
             self.error = None
-            if outcome.sent or outcome.deleted:
-                self.sent(outcome, time.monotonic() - begin)
+            self.sent(outcome, time.monotonic() - begin)
             self._settle(taken, outcome, wishes)
 
     def _wishes(self, taken: list[Request]) -> PassOptions:
@@ -284,11 +283,14 @@ class PushWorker:
 
     def sent(self, result: PassResult, duration_s: float) -> None:
         """Report a pass to the host."""
-        names = tuple(result.names)
-        record = PassRecord(
-            time.time(), result.sent, result.sent_bytes, result.deleted, duration_s, names
-        )
-        self._host.mirror_sent(self._name, record)
+        if result.sent or result.deleted:
+            names = tuple(result.names)
+            record = PassRecord(
+                time.time(), result.sent, result.sent_bytes, result.deleted, duration_s, names
+            )
+            self._host.mirror_sent(self._name, record)
+        for text in result.warnings():  # most passes have nobody who waits for their report
+            self._host.mirror_warns(self._name, text)
 
     # ---
 
@@ -319,8 +321,6 @@ class PushWorker:
             if outcome.failed:
                 idle_s = min(idle_s, _RETRY_FAILED_S)
         self._next_at = now + idle_s
-        for text in outcome.warnings():  # most passes have nobody who waits for their report
-            self._host.mirror_warns(self._name, text)
         pending = frozenset({*outcome.failed, *outcome.changing})
         if outcome.conflicts:
             reason = conflict_error(outcome.conflicts).message

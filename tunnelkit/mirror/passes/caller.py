@@ -27,4 +27,4 @@ class PassCaller(Protocol):
         """Note the paths to send or delete, before that begins."""
 
     def sent(self, result: PassResult, duration_s: float) -> None:
-        """Report a small pass within a big one."""
+        """Report a part of a pass: a small one within a big one, or one before an error."""

@@ -57,6 +57,16 @@ def is_little(entries: Collection[Entry]) -> bool:
     )
 
 
+def are_few_known(scan: Scan, paths: Collection[str]) -> bool:
+    """Return True if these are a few files that the scan has, and none that has rules."""
+    return len(paths) <= LITTLE_FILES and all(
+        (entry := scan.entries.get(path)) is not None
+        and entry.kind == FILE
+        and path.rpartition("/")[2] not in DECIDING
+        for path in paths
+    )
+
+
 def hash_changed(
     root: str,
     rows: Mapping[str, ManifestEntry],

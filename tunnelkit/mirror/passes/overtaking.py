@@ -204,8 +204,7 @@ class Overtaking:
             finally:
                 ground.progress = progress
             self._caller.pending(self._large)
-            if result.sent or result.deleted:
-                self._caller.sent(result, time.monotonic() - begin)
+            self._caller.sent(result, time.monotonic() - begin)
         late = ready.late.union(result.failed, result.changing, result.conflicts)
         self.left = DirtyPaths(late)
 

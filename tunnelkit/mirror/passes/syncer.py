@@ -34,7 +34,7 @@ from tunnelkit.mirror.record import diff
 from tunnelkit.mirror.remote.owner import Displaced
 from tunnelkit.mirror.transfer.base import Transfer
 from tunnelkit.mirror.tree.name_collisions import set_apart
-from tunnelkit.mirror.tree.scanner import DECIDING, FILE, Found, Scan, Scanner
+from tunnelkit.mirror.tree.scanner import Found, Scan, Scanner
 from tunnelkit.mirror.watch.coalescer import DirtyPaths
 from tunnelkit.mirror.watch.event_source import identity
 
@@ -203,13 +203,7 @@ class Syncer:
         scan = self.last_scan
         if not self.ground.quick or scan is None or owed is None or dirty.everything is not None:
             return False
-        paths = dirty.paths | owed
-        return len(paths) <= local_changes.LITTLE_FILES and all(
-            (entry := scan.entries.get(path)) is not None
-            and entry.kind == FILE
-            and path.rpartition("/")[2] not in DECIDING
-            for path in paths
-        )
+        return local_changes.are_few_known(scan, dirty.paths | owed)
 
     def _look(
         self, dirty: DirtyPaths, owed: frozenset[str] | None, found: Found | None = None
@@ -309,13 +303,17 @@ class Syncer:
                 later = again.union(small.changed, small.absent)
         if doubted.changed:
             passes.append((by_live, doubted, replace(wishes, again=frozenset())))
-        result = PassResult()
-        for one, part, wanted in passes:
-            if part is large:
-                run = self._do_large(one, live, scan, part, wanted, caller, later)
-            else:
-                run = one.run(scan, part, wanted, caller.pending)
-            result.add(await run)
+        result, begin = PassResult(), time.monotonic()
+        try:
+            for one, part, wanted in passes:
+                if part is large:
+                    run = self._do_large(one, live, scan, part, wanted, caller, later)
+                else:
+                    run = one.run(scan, part, wanted, caller.pending)
+                result.add(await run)
+        except Exception:
+            caller.sent(result, time.monotonic() - begin)  # the next pass finds nothing to do there
+            raise
         return result
 
     async def _do_large(
