@@ -9,9 +9,13 @@ import pytest
 
 from tests.support.mirror_rig import Rig, RigHost, needs_rsync, tree, until
 from tunnelkit.errors import MirrorError
+from tunnelkit.mirror import push_worker
+from tunnelkit.mirror.agent.channel import MirrorChannel
 from tunnelkit.mirror.api import MirrorHalted, MirrorState
 from tunnelkit.mirror.mirror import Mirror
+from tunnelkit.mirror.passes import prefetch
 from tunnelkit.mirror.tree.ignore import REPLACED_DIR
+from tunnelkit.mirror.watch.coalescer import DirtyPaths
 from tunnelkit.model import MirrorSpec
 
 pytestmark = needs_rsync
@@ -122,6 +126,48 @@ async def test_many_deletes_halt_with_the_list(rig: Rig) -> None:
         await mirror.barrier(20)
     assert "f00.py" in (caught.value.cause or "")
     assert not (rig.far / "new.py").exists()
+    assert (await mirror.barrier(20, allow_deletes=True)).deleted == 130
+    assert rig.equal()
+
+
+async def test_a_halted_mirror_sends_nothing_and_acts_at_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkout that takes files away also changes others; all of them come once it is agreed."""
+    monkeypatch.setattr(push_worker, "_HALTED_S", (600.0,))
+    monkeypatch.setattr(prefetch, "_SETTLED_NS", 0)  # they may be sent ahead
+    for number in range(130):
+        rig.write(f"old/{number}.py", f"old {number}\n")
+    for number in range(110):
+        rig.write(f"kept/{number}.py", "1\n")
+    mirror = await rig.started()
+    await mirror.barrier(20)  # a scan under way could find a part of what goes now
+    (rig.local / "old").rename(rig.local.with_name("away"))
+    for number in range(110):
+        rig.write(f"kept/{number}.py", "2\n")
+    with pytest.raises(MirrorHalted, match=r"^130 of "):
+        await mirror.barrier(20)
+    (notes,) = rig.state.glob("*.intents")
+    had_bytes, sent = notes.stat().st_size, []
+    write = MirrorChannel.write
+
+    async def noted_write(live: MirrorChannel, data: bytes, **more: float) -> None:
+        sent.append(len(data))
+        await write(live, data, **more)
+
+    monkeypatch.setattr(MirrorChannel, "write", noted_write)
+    for number in range(2):
+        rig.write(f"new {number}/a.py", "3\n")
+        with pytest.raises(MirrorHalted, match=r"^130 of "):
+            await mirror.barrier(20)
+        assert mirror._syncer is not None
+        await mirror._syncer.stage_ahead(DirtyPaths())  # git is at work again
+    assert (sent, notes.stat().st_size) == ([], had_bytes)
+    assert (rig.far / "kept/1.py").read_text() == "1\n"
+    rig.local.with_name("away").rename(rig.local / "old")
+    await until(rig.equal, "they are back, and all comes by itself")
+    (rig.local / "old").rename(rig.local.with_name("away"))
+    await until(lambda: mirror.status().state is MirrorState.HALTED, "the halt")
     assert (await mirror.barrier(20, allow_deletes=True)).deleted == 130
     assert rig.equal()
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from tunnelkit.mirror.api import DELETE_LIMIT_FILES, NAMED, FileAgent, name_paths
+from tunnelkit.mirror.api import DELETE_LIMIT_FILES, NAMED, FileAgent, SyncReport, name_paths
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.record.manifest import Manifest, ManifestEntry
 from tunnelkit.mirror.record.pulled_files import PulledFiles
@@ -79,6 +79,18 @@ class PassResult:
         self.failed |= part.failed
         self.conflicts |= part.conflicts
         self.names = [*self.names, *part.names][:NAMED]
+
+    def joined(self, report: SyncReport) -> SyncReport:
+        """Return the report of earlier passes with this result."""
+        return replace(
+            report,
+            sent=report.sent + self.sent,
+            sent_bytes=report.sent_bytes + self.sent_bytes,
+            deleted=report.deleted + self.deleted,
+            kept=(*report.kept, *self.kept),
+            replaced=(*report.replaced, *self.replaced),
+            replaced_dir=self.replaced_dir or report.replaced_dir,
+        )
 
 
 @dataclass(slots=True)

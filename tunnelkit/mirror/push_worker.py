@@ -11,6 +11,7 @@ import contextlib
 import heapq
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tunnelkit.errors import ConnectionFailed, MirrorError, TimeoutExpired, TunnelkitError
@@ -39,7 +40,9 @@ _VERIFY_S = 300.0  # check that the sent files are still there
 _FLUSH_S = 0.25  # if events need longer to arrive, a scan is made instead
 _AHEAD_S = 0.1  # interval of checks while git is working
 _POLL_S = 2.0  # where there are no events
-_RETRY_FAILED_S = 15.0  # pause after one file could not be written
+_RETRY_FAILED_S = (15.0, 30.0, 60.0, 120.0)  # pause after one file could not be written
+#: While the user is asked. Files that come back are events, but not those of a mounted directory.
+_HALTED_S = (2.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 _BACKOFF_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 _CHANGING_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # a file is written while it is sent
 _SHOWN_PATHS = 20
@@ -89,6 +92,8 @@ class PushWorker:
         self._urgent = False
         self._failures = 0
         self._unsettled = 0
+        self._unsent = 0
+        self._halts = 0
         self._next_at = 0.0
         self._scan_at = 0.0
         self._reread_at = time.monotonic() + _RESCAN_S
@@ -183,7 +188,9 @@ class PushWorker:
                 self.scanned()
         except MirrorHalted as error:
             self.error = error
-            self._retry(MirrorState.HALTED, error, _POLL_S)
+            self._failures = 0  # events are looked at
+            self._retry(MirrorState.HALTED, error, _step(_HALTED_S, self._halts))
+            self._halts += 1
             self._finish(taken, error)
         except TunnelkitError as error:
             self.error = error
@@ -295,9 +302,8 @@ class PushWorker:
     # ---
 
     def _back_off(self, error: TunnelkitError) -> None:
-        delay_s = _BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)]
+        self._retry(MirrorState.STALE, error, _step(_BACKOFF_S, self._failures))
         self._failures += 1
-        self._retry(MirrorState.STALE, error, delay_s)
 
     def _retry(self, state: MirrorState, error: TunnelkitError, delay_s: float) -> None:
         self._next_at = time.monotonic() + delay_s
@@ -305,7 +311,7 @@ class PushWorker:
 
     def _settle(self, taken: list[Request], outcome: PassResult, wishes: PassOptions) -> None:
         """Complete requests and set the status after a pass that ran to its end."""
-        self._failures = 0
+        self._failures = self._halts = 0
         self.failed = dict(outcome.failed)
         now = time.monotonic()
         if outcome.scanned:
@@ -314,12 +320,15 @@ class PushWorker:
             self._verify_at = now + _VERIFY_S
         idle_s = _RESCAN_S if self._watcher.alive() else max(_POLL_S, 20 * outcome.scan_s)
         if outcome.changing:
-            idle_s = _CHANGING_S[min(self._unsettled, len(_CHANGING_S) - 1)]
+            idle_s = _step(_CHANGING_S, self._unsettled)
             self._unsettled += 1
         else:
             self._unsettled = 0
+            # All that failed is sent again each time, which may be much.
+            goes_on = not outcome.failed or outcome.sent or outcome.deleted
+            self._unsent = 0 if goes_on else self._unsent + 1
             if outcome.failed:
-                idle_s = min(idle_s, _RETRY_FAILED_S)
+                idle_s = min(idle_s, _step(_RETRY_FAILED_S, self._unsent))
         self._next_at = now + idle_s
         pending = frozenset({*outcome.failed, *outcome.changing})
         if outcome.conflicts:
@@ -331,7 +340,7 @@ class PushWorker:
         else:
             self._set(MirrorState.IN_SYNC, reason=self._watcher.problem)
         for request in taken:
-            request.report = _add(request.report, outcome)
+            request.report = outcome.joined(request.report)
             # Work that is done is not repeated while the caller waits for the rest.
             request.wishes = replace(request.wishes, force=frozenset(), ours=frozenset())
         if outcome.failed:
@@ -381,13 +390,5 @@ class PushWorker:
             self._host.mirror_changed(self._name, new)
 
 
-def _add(report: SyncReport, outcome: PassResult) -> SyncReport:
-    return replace(
-        report,
-        sent=report.sent + outcome.sent,
-        sent_bytes=report.sent_bytes + outcome.sent_bytes,
-        deleted=report.deleted + outcome.deleted,
-        kept=(*report.kept, *outcome.kept),
-        replaced=(*report.replaced, *outcome.replaced),
-        replaced_dir=outcome.replaced_dir or report.replaced_dir,
-    )
+def _step(delays_s: Sequence[float], count: int) -> float:
+    return delays_s[min(count, len(delays_s) - 1)]

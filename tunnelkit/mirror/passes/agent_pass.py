@@ -17,7 +17,7 @@ from tunnelkit.mirror.agent.path_header import ExpectedState, Slice
 from tunnelkit.mirror.agent.read_ahead import ReadAhead
 from tunnelkit.mirror.context import PassResult, SyncContext
 from tunnelkit.mirror.passes import local_changes
-from tunnelkit.mirror.passes.delete_guard import check_deletes, is_new
+from tunnelkit.mirror.passes.delete_guard import check_deletes, is_new, may_be_moved, may_halt
 from tunnelkit.mirror.passes.options import During, OnPending, PassOptions, awaited
 from tunnelkit.mirror.passes.size_warnings import SizeWatch
 from tunnelkit.mirror.progress import Progress
@@ -128,6 +128,8 @@ class AgentPass:
         if ground.progress is None:
             ground.progress = Progress.of(difference.changed, difference.changed)
         try:
+            if not wishes.allow_deletes and may_halt(len(difference.absent), ground.delete_limit):
+                await during(asyncio.to_thread(self._look_for_halt, scan, difference))
             await self._send(scan, difference, known, on_pending)
             await self._delete(scan, difference, known, wishes)
             await self._commit(on_pending)
@@ -138,6 +140,30 @@ class AgentPass:
             ground.progress = None
         ground.fresh = False
         return result
+
+    def _look_for_halt(self, scan: Scan, difference: diff.Diff) -> None:
+        """Raise MirrorHalted before anything is sent (in a thread).
+
+        A halted mirror tries again and again, and each time would send all for nothing.
+        """
+        root, rows = self._ground.local_root, self._ground.manifest.rows
+        deletes = local_changes.classify_missing(root, difference.absent, scan).deleted
+        moved = may_be_moved(root, rows, difference.changed, deletes)
+        self._check_deletes(scan, deletes, self._news() | moved)
+
+    def _check_deletes(self, scan: Scan, deletes: set[str], news: Mapping[str, str]) -> None:
+        check_deletes(
+            {path: row for path, row in self._ground.manifest.rows.items() if path not in news},
+            deletes,
+            scan.entries,
+            sent_digests=news.values(),
+            limit_files=self._ground.delete_limit,
+        )
+
+    def _news(self) -> dict[str, str]:
+        """Return the digests of the new files that the batch has so far."""
+        sends = self._batch.sends
+        return {path: sends[path][1] for path in self._batch.news if path in sends}
 
     def _keep_staged(self, scan: Scan, difference: diff.Diff, wishes: PassOptions) -> None:
         """Don't send staged files again that are still current.
@@ -292,20 +318,14 @@ class AgentPass:
     ) -> None:
         if not difference.absent:
             return
-        rows, batch = self._ground.manifest.rows, self._batch
+        batch = self._batch
         deletes, forgotten, back = await asyncio.to_thread(
             local_changes.classify_missing, self._ground.local_root, difference.absent, scan
         )
         local_changes.spare(deletes, forgotten, self._ground.pulled)
         self._result.changing |= back
         if not wishes.allow_deletes:
-            check_deletes(
-                {path: row for path, row in rows.items() if path not in batch.news},
-                deletes,
-                scan.entries,
-                sent_digests=(batch.sends[path][1] for path in batch.news),
-                limit_files=self._ground.delete_limit,
-            )
+            self._check_deletes(scan, deletes, self._news())
         await asyncio.to_thread(self._ground.manifest.drop, forgotten)
         parcels = b"".join(deletion(path, known) for path in sorted(deletes, reverse=True))
         if parcels:

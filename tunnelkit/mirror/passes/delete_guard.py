@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from tunnelkit.errors import MirrorHalted
 from tunnelkit.mirror.api import DELETE_LIMIT_FILES, name_paths
 from tunnelkit.mirror.record.manifest import ManifestEntry
-from tunnelkit.mirror.tree.scanner import DIR, Entry
+from tunnelkit.mirror.tree.scanner import DIR, Entry, digest
 
 #: Deleting more than this part of all files halts the mirror, too, but only above FEW_FILES. In a
 #: small project a checkout of a branch may delete that many, and they are sent again at once.
@@ -56,6 +56,35 @@ def check_deletes(
             cause=f"nothing was deleted on the cluster: {name_paths(gone, limit=_SHOWN_PATHS)}",
             hint=_HINT,
         )
+
+
+def may_halt(count: int, limit_files: int) -> bool:
+    """Return True if a pass may be halted for so many missing paths."""
+    return count > min(FEW_FILES, limit_files)
+
+
+def may_be_moved(
+    root: str,
+    rows: Mapping[str, ManifestEntry],
+    changed: Mapping[str, Entry],
+    gone: Iterable[str],
+) -> dict[str, str]:
+    """Return the digests of new files that missing ones may have become (blocking).
+
+    Reads only files of the size of a missing one.
+    """
+    sizes, found = {rows[path].entry.size for path in gone}, {}
+    for path, entry in changed.items():
+        row = rows.get(path)
+        if entry.kind == DIR or entry.size not in sizes or (row is not None and row.sent):
+            continue
+        try:
+            text = digest(root, path, entry.kind)
+        except OSError:
+            continue  # it can't be sent either
+        if is_new(row, text):
+            found[path] = text
+    return found
 
 
 def is_new(row: ManifestEntry | None, digest: str) -> bool:

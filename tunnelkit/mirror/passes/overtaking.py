@@ -20,7 +20,7 @@ from tunnelkit.mirror.api import MirrorHalted
 from tunnelkit.mirror.context import PassResult, SyncContext
 from tunnelkit.mirror.passes.agent_pass import AgentPass
 from tunnelkit.mirror.passes.caller import PassCaller
-from tunnelkit.mirror.passes.delete_guard import FEW_FILES
+from tunnelkit.mirror.passes.delete_guard import may_halt
 from tunnelkit.mirror.passes.early_staging import is_bulk
 from tunnelkit.mirror.passes.options import NOTHING_SPECIAL
 from tunnelkit.mirror.passes.size_warnings import SizeWatch
@@ -171,7 +171,7 @@ class Overtaking:
         late = difference.changed.keys() - fits.changed.keys()
         if late or any(map(self._concerns_large, difference.absent)):
             late = late.union(difference.absent)
-            if len(difference.absent) > min(FEW_FILES, self._ground.delete_limit):
+            if may_halt(len(difference.absent), self._ground.delete_limit):
                 return diff.Diff(), frozenset(late.union(difference.changed))
         else:
             fits.absent = difference.absent

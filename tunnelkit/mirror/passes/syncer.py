@@ -17,7 +17,7 @@ from typing import TypeVar
 from tunnelkit.mirror.agent.batch_reader import is_big
 from tunnelkit.mirror.agent.channel import Fenced, MirrorChannel
 from tunnelkit.mirror.agent.channel_provider import ChannelProvider
-from tunnelkit.mirror.api import MirrorHost
+from tunnelkit.mirror.api import MirrorHalted, MirrorHost
 from tunnelkit.mirror.context import PassResult, SyncContext
 from tunnelkit.mirror.passes import local_changes
 from tunnelkit.mirror.passes.agent_pass import AgentPass
@@ -81,8 +81,9 @@ class Syncer:
         #: changes that came during the big transfer of this pass, and were not sent
         self._left = DirtyPaths()
         self._ahead = EarlyStager(ground, sizes)
-        #: another mirror has the target. Final: two mirrors that push in turns would be worse
-        self._displaced: Displaced | None = None
+        #: why the last pass was halted. Final if another mirror has the target: two mirrors that
+        #: push in turns would be worse
+        self._halted: MirrorHalted | None = None
         self.last_scan: Scan | None = None
         #: device and inode of the local root: another one, mounted or moved there, is no edit
         self._root: tuple[int, int] | None = None
@@ -96,12 +97,14 @@ class Syncer:
         Raises MirrorHalted, ConnectionFailed, MirrorError, MissingProgram or TimeoutExpired. The
         next pass then does the unfinished work.
         """
-        if self._displaced is not None:
-            raise self._displaced.with_traceback(None)
+        if isinstance(self._halted, Displaced):
+            raise self._halted.with_traceback(None)
         try:
-            return await self._run(dirty, wishes, caller)
-        except Displaced as error:
-            self._displaced = error
+            result = await self._run(dirty, wishes, caller)
+            self._halted = None
+            return result
+        except MirrorHalted as error:
+            self._halted = error
             raise
         except Fenced:
             await self.channels.close()
@@ -167,7 +170,7 @@ class Syncer:
         """
         owed, self._owed = self._owed, None
         live = await self.channels.live()
-        if live is None or self.ground.folding or owed is None or self._displaced is not None:
+        if live is None or self.ground.folding or owed is None or self._halted is not None:
             return  # the pass scans everything
         scan, looked = await asyncio.to_thread(self._look, dirty, owed)
         self._owed = looked

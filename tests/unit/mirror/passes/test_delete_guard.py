@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
+
 import pytest
 
 from tunnelkit.errors import MirrorHalted
-from tunnelkit.mirror.passes.delete_guard import check_deletes
+from tunnelkit.mirror.passes.delete_guard import check_deletes, may_be_moved
 from tunnelkit.mirror.record.manifest import ManifestEntry
 from tunnelkit.mirror.tree.scanner import DIR, FILE, Entry
 
@@ -81,3 +84,27 @@ def test_what_may_have_arrived_counts() -> None:
     rows = sent(1) | {f"u{n}": ManifestEntry(file(), f"x{n}") for n in range(300)}
     with pytest.raises(MirrorHalted, match="300 of 301"):
         check_deletes(rows, rows.keys() - {"f0000"}, {"f0000": file()})
+
+
+def test_only_new_files_of_the_size_of_a_missing_one_may_be_it(tmp_path: Path) -> None:
+    changed = {}
+    for name, text in {
+        "moved": "abc",
+        "other": "xyz",
+        "longer": "abcd",
+        "edited": "abc",
+        "tried": "abc",
+        "tried before": "abc",
+    }.items():
+        (tmp_path / name).write_text(text)
+        changed[name] = file(len(text))
+    changed |= {"unread": file(3), "dir": Entry(DIR, 0o755, 3, 0, 0, 0)}
+    abc, xyz = (hashlib.sha256(text).hexdigest() for text in (b"abc", b"xyz"))
+    rows = {
+        "gone": ManifestEntry(file(3), abc, sent=True),
+        "edited": ManifestEntry(file(3), xyz, sent=True),
+        "tried": ManifestEntry(file(3), abc),
+        "tried before": ManifestEntry(file(3), xyz),
+    }
+    found = may_be_moved(str(tmp_path), rows, changed, ["gone"])
+    assert found == {"moved": abc, "other": xyz, "tried": abc}

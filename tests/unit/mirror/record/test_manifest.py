@@ -16,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tunnelkit.errors import MirrorError
+from tunnelkit.mirror.record import intent_log
 from tunnelkit.mirror.record.manifest import Manifest, ManifestEntry
 from tunnelkit.mirror.tree.scanner import FILE, Entry
 
@@ -203,6 +204,32 @@ def test_an_intent_is_forgotten_once_the_row_is_written(tmp_path: Path) -> None:
     again.open()
     assert again.rows == {"a": _ROW}
     again.close()
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_intents_that_nothing_settles_fill_no_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    """Such as those of a file that can't be written there: it is sent again and again."""
+    monkeypatch.setattr(intent_log, "_ROOM_BYTES", 2000)
+    manifest = Manifest(tmp_path / "m.sqlite")
+    manifest.open()
+    notes = tmp_path / "m.intents"
+    if full:
+        (tmp_path / "m.intents-new").mkdir()  # no other file can be made
+    for number in range(200):
+        sending = _ROW._replace(digest=f"digest {number}", sent=False)
+        manifest.intend({"stuck": sending, f"new {number % 7}": sending, "saved": sending})
+        manifest.put({"saved": _ROW})
+    assert (notes.stat().st_size > 30_000) == full
+    assert full or notes.stat().st_size < 6000
+    rows = dict(manifest.rows)
+    again = Manifest(tmp_path / "m.sqlite")  # without `close`
+    again.open()
+    assert again.rows == rows
+    assert again.rows["stuck"].digest == "digest 199"
+    again.close()
+    manifest.close()
 
 
 def test_where_something_may_be_left_is_known_until_it_was_cleaned(tmp_path: Path) -> None:
