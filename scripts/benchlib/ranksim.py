@@ -232,6 +232,7 @@ class SimRanks:
         self.run = _Run(number=1, world_size=size, targets=list(self.targets))
         self.loop = SimpleNamespace(
             id=1,
+            adopted_run=0,
             info={"shown": "srun python train.py", "argv": ["srun"]},
             ranked=True,
             changed=asyncio.Event(),

@@ -74,6 +74,13 @@ SPREAD = """\
     """
 
 
+#: Rank 2 does not start Python for now.
+WRAPPER = """\
+    while [ "$SLURM_PROCID" = 2 ] && [ ! -e go ]; do sleep 0.1; done
+    exec python train.py
+    """
+
+
 async def debugged(project: Project, ranks: int, file: str, stop: int) -> list[DapClient]:
     """An editor's session for each rank; all of them run."""
     first = await project.f5(stop, file=file)
@@ -185,6 +192,22 @@ async def test_a_spinning_a_native_and_a_stopped_rank_are_told_apart(project: Pr
     assert "2 of 4 answered" in text
     assert "computes or polls" in text and "stopped by a signal" in text
     assert re.search(r"spread.py:\d+ wait", text)
+    await terminal.quit()
+
+
+@pytest.mark.slow
+async def test_a_rank_whose_wrapper_hangs_is_named(project: Project) -> None:
+    project.write("train.py", HANG)
+    project.write("wrap.sh", WRAPPER)
+    await project.up("--cpus", "4")
+    terminal = await project.loop("srun", "-n", "4", "sh", "wrap.sh")
+    answer = await until(project, lambda one: len(one["ranks"]) == 3)
+    assert (answer["total"], answer["answered"], answer["absent"]) == (4, 3, [2])
+    lines = (await project.tk("ranks")).out.splitlines()
+    assert lines[0].startswith("3 of 4 ranks on 1 node") and "3 of 4 answered" in lines[0]
+    assert lines[1] == "rank 2 has not dialled in"
+    (project.remote() / "go").touch()
+    await until(project, lambda one: (one["total"], one["absent"]) == (4, []))
     await terminal.quit()
 
 

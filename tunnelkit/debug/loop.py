@@ -64,7 +64,7 @@ class DebugLoop:
         on_record: Callable[[LoopRecord], None] = lambda record: None,
         read_ahead: bool = True,
     ) -> None:
-        self.id = 0
+        self.id = self.adopted_run = 0  # the run that a killed session had begun
         self.habits = Habits() if read_ahead else None
         self.info: calls.LoopInfo = {"id": 0, "debug": False, "editor_port": None}
         self.changed = asyncio.Event()
@@ -99,6 +99,7 @@ class DebugLoop:
         them where they were. One whose connection is lost is replaced by the next F5.
         """
         self._follow(description, first)
+        self.adopted_run = self._progress.front
         self._progress.state = description.get("state", "")
         offered = await self._agents.claim()
         self._orphaned = self.state == "attached" and not offered

@@ -129,10 +129,13 @@ def view_of(answer: RanksAnswer, selection: Selection | None = None) -> RanksVie
     again = last if len(looks) > 1 else None
     gap_s = answer["looks"][-1]["time_s"] - answer["looks"][0]["time_s"]
     classes = classify(first, again, roots, gap_s)
-    late = arrivals(first, last, roots) if again is not None else []
+    absent = answer["absent"]
+    late = arrivals(first, last, roots, absent) if again is not None else []
     if selection is not None:
         roster = _roster(last, {one.name: one.ranks for one in classes})
         chosen = set(selection.resolve(roster))
+        # A choice among those that are there says nothing of others.
+        absent = absent if len(chosen) == len(last) else []
         first, last = _of(chosen, first), _of(chosen, last)
         names = {rank: one.name for one in classes for rank in one.ranks}
         # `@B` is the same class in each list.
@@ -152,6 +155,7 @@ def view_of(answer: RanksAnswer, selection: Selection | None = None) -> RanksVie
         notes=answer["notes"],
         still_s={int(rank): seconds for rank, seconds in answer["still_s"].items()},
         # torch's own numbers say more.
+        absent=absent,
         calls=None if late else blocking_calls(last, source_of(answer["roots"])),
     )
 

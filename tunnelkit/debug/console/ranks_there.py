@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tunnelkit.debug.console.rank_state import RankThere
+from tunnelkit.debug.console.rendering import ranks_text
 from tunnelkit.debug.dap.messages import Message, objects, text, whole
 from tunnelkit.debug.ranks.console_messages import State
 from tunnelkit.debug.ranks.mesh import Mesh
@@ -17,6 +18,7 @@ from tunnelkit.text_format import shown
 MOST_RANKS = 4_096
 _LARGEST_RANK = 9_999_999
 _LONGEST_COMMAND = 200
+_WIDEST_RANKS = 40
 _STATES: dict[State, RankState] = {
     "waiting": RankState.WAITING,
     "running": RankState.RUNNING,
@@ -46,6 +48,8 @@ class RanksThere:
         self.world_size = 0
         #: The number of ranks that dial in, sooner or later.
         self.expected = 0
+        #: Those of them that have not.
+        self.absent: tuple[int, ...] = ()
         self.command = ""
         self.mesh: Mesh | None = None
         self.classes: dict[str, tuple[int, ...]] = {}
@@ -89,6 +93,7 @@ class RanksThere:
         self.expected = whole(message.get("expected")) or 0
         self.command = shown(text(message.get("command"))[:_LONGEST_COMMAND])
         replaced = self._take_entries(objects(message.get("ranks"))[:MOST_RANKS])
+        self.absent = self._absent(message.get("absent"))
         ended = [
             rank
             for rank, lived in before.items()
@@ -117,6 +122,13 @@ class RanksThere:
         self.by_rank = present
         return replaced
 
+    def _absent(self, value: object) -> tuple[int, ...]:
+        listed = value[:MOST_RANKS] if isinstance(value, list) else []
+        ranks = {rank for one in listed if (rank := whole(one)) is not None}
+        return tuple(
+            one for one in sorted(ranks) if 0 <= one <= _LARGEST_RANK and one not in self.by_rank
+        )
+
     def _lives(self, rank: int) -> bool:
         known = self.by_rank.get(rank)
         return known is not None and known.state != "ended"
@@ -129,16 +141,28 @@ class RanksThere:
         )
         return Roster(entries, dict(self.classes), self.mesh)
 
+    def _absent_text(self) -> str:
+        who = ranks_text(self.absent, _WIDEST_RANKS)
+        if len(self.absent) == 1:
+            return f"rank {who} has not dialled in"
+        return f"ranks {who} have not dialled in" if self.absent else ""
+
     def summary(self) -> str:
-        """`64 ranks on 8 nodes · torchrun train.py · 60 running, 4 stopped`."""
+        """`64 ranks on 8 nodes · torchrun train.py · 60 running, 4 stopped`.
+
+        With absent ones: `63 of 64 ranks on 8 nodes · ... · rank 47 has not dialled in`.
+        """
         ranks = list(self.by_rank.values())
         nodes = len({one.node for one in ranks})
         words = ["failed" if one.failure is not None else one.state for one in ranks]
         states = (f"{count} {word}" for word in _STATE_WORDS if (count := words.count(word)))
+        everyone = counted(len(ranks) + len(self.absent), "rank")
+        there = f"{len(ranks):,} of {everyone}" if self.absent else everyone
         parts = (
-            f"{counted(len(ranks), 'rank')} on {counted(nodes, 'node')}",
+            f"{there} on {counted(nodes, 'node')}",
             self.command,
             ", ".join(states),
+            self._absent_text(),
         )
         return " · ".join(filter(None, parts))
 

@@ -37,8 +37,8 @@ class Arrival:
     `all_reduce`. sequence: its number in the group. arrived: have begun it or a later one. waiting:
     those of them that were seen in it. late: have begun fewer collectives than all other members,
     and are outside of torch.distributed. also_behind: have not begun it either, but may themselves
-    be waiting for the late ones. silent: did not answer. ended: their processes have ended.
-    Ranks are ascending.
+    be waiting for the late ones. silent: did not answer. ended: their processes have ended. absent:
+    have not dialled in. Ranks are ascending.
     """
 
     group: str
@@ -51,6 +51,7 @@ class Arrival:
     also_behind: tuple[LateRank, ...]
     silent: tuple[int, ...]
     ended: tuple[int, ...]
+    absent: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,26 +75,37 @@ class _Seen:
 class _Group:
     """One process group. progress: of the ranks in _Seen that have it, the newest.
 
-    gone: members that did not answer or have ended. fit: its numbers count collectives only.
+    gone: members that did not answer or have ended. absent: members that have not dialled in. fit:
+    its numbers count collectives only.
     """
 
     name: str
     members: tuple[int, ...]
     progress: dict[int, GroupProgress]
     gone: list[RankSample]
+    absent: tuple[int, ...] = ()
     lowest: int = 0
     highest: int = 0
     fit: bool = True
 
+    @property
+    def is_whole(self) -> bool:
+        """True if each member answered."""
+        return not self.gone and not self.absent
+
 
 def arrivals(
-    first: Sequence[RankSample], second: Sequence[RankSample], roots: Sequence[str] = ()
+    first: Sequence[RankSample],
+    second: Sequence[RankSample],
+    roots: Sequence[str] = (),
+    absent: Sequence[int] = (),
 ) -> list[Arrival]:
     """The collectives that ranks wait in while others have not come, by their lowest late rank.
 
     first, second: samples of the same ranks about a second apart. roots: the project's directories
-    on the node; with them fewer ranks escape the finding. Nothing is reported if nobody waits in a
-    collective, if all members have begun it, or if the samples don't agree.
+    on the node; with them fewer ranks escape the finding. absent: ranks that have not dialled in.
+    Nothing is reported if nobody waits in a collective, if all members have begun it, or if the
+    samples don't agree.
     """
     project = Project(roots)
     before = {one.rank: one for one in first}
@@ -103,7 +115,7 @@ def arrivals(
         for rank in sorted(newest)
         if rank in before and _comparable(before[rank], newest[rank])
     }
-    groups = _groups(seen, newest)
+    groups = _groups(seen, newest, absent)
     waits = _waits(seen, groups)
     found = [_arrival(seen, groups[at], waits[at]) for at in sorted(waits)]
     return sorted(filter(None, found), key=_lowest_late)
@@ -135,9 +147,11 @@ def _compare(project: Project, then: RankSample, now: RankSample) -> _Seen:
     )
 
 
-def _groups(seen: Mapping[int, _Seen], newest: Mapping[int, RankSample]) -> list[_Group]:
+def _groups(
+    seen: Mapping[int, _Seen], newest: Mapping[int, RankSample], absent: Sequence[int]
+) -> list[_Group]:
     """The groups by name and members: subgroups of different ranks may share a name."""
-    everyone = tuple(sorted(newest))
+    everyone = tuple(sorted({*newest, *absent}))
     found: dict[tuple[str, tuple[int, ...]], dict[int, GroupProgress]] = {}
     for rank, one in seen.items():
         for group in one.now.groups:
@@ -153,6 +167,7 @@ def _groups(seen: Mapping[int, _Seen], newest: Mapping[int, RankSample]) -> list
             members=tuple(sorted(set(members))),
             progress=progress,
             gone=[gone[rank] for rank in sorted(set(members) & gone.keys())],
+            absent=tuple(sorted(set(members).intersection(absent))),
             lowest=min(one.sequence for one in progress.values()),
             highest=max(one.sequence for one in progress.values()),
             fit=not any(
@@ -185,7 +200,7 @@ def _waits(seen: Mapping[int, _Seen], groups: Sequence[_Group]) -> dict[int, lis
             if (
                 one.still
                 and progress.sequence > 0
-                and (group.gone or progress.sequence > group.lowest)
+                and (not group.is_whole or progress.sequence > group.lowest)
                 and _waits_in(one, progress.operation, late=rank in behind)
             ):
                 reasons.setdefault(rank, []).append(at)
@@ -221,7 +236,7 @@ def _arrival(seen: Mapping[int, _Seen], group: _Group, waits: Sequence[int]) -> 
         if number < sequence and seen[rank].still and seen[rank].away
     ]
     late = tuple(one for one in behind if numbers[one.rank] == group.lowest)
-    if not late and not group.gone:
+    if not late and group.is_whole:
         return None
     operations = (group.progress[rank].operation for rank in waiting)
     return Arrival(
@@ -236,6 +251,7 @@ def _arrival(seen: Mapping[int, _Seen], group: _Group, waits: Sequence[int]) -> 
         also_behind=tuple(one for one in behind if numbers[one.rank] > group.lowest),
         silent=tuple(one.rank for one in group.gone if one.state is RankState.SILENT),
         ended=tuple(one.rank for one in group.gone if one.state is RankState.ENDED),
+        absent=group.absent,
     )
 
 

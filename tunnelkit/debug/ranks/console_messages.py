@@ -110,7 +110,7 @@ class RosterMessage(TypedDict):
     """All ranks of the run, sent first and with each change.
 
     A new generation has other processes. expected: the number of ranks that dial in, sooner or
-    later; 0 if unknown.
+    later; 0 if unknown. absent: those of them that have not yet.
     """
 
     type: Literal["roster"]
@@ -119,6 +119,7 @@ class RosterMessage(TypedDict):
     generation: int
     world_size: int
     expected: int
+    absent: list[int]
     ranked: bool
     ranks: list[RankEntry]
 

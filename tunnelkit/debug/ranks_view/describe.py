@@ -61,13 +61,14 @@ def describe(
 
 
 def _header(view: RanksView, columns: int) -> list[str]:
-    total, answered = len(view.samples), view.answered()
+    total, answered = view.total(), view.answered()
+    there = f"{len(view.samples)} of " if view.absent else ""
     who = "all answered" if answered == total else f"{answered} of {total} answered"
     who += f", {view.took_s:.1f} s"
     if all(one.state is RankState.UNDEBUGGED for one in view.samples):
         who = "no debugger"
     parts = [
-        f"{_count(total, 'rank')} on {_count(view.nodes(), 'node')}",
+        f"{there}{_count(total, 'rank')} on {_count(view.nodes(), 'node')}",
         *([shown(view.program)] if view.program else []),
         who,
     ]
@@ -78,7 +79,14 @@ def _header(view: RanksView, columns: int) -> list[str]:
     for one in view.classes:
         if not did_answer(one.state) and one.state is not RankState.UNDEBUGGED:
             lines += wrapped(_missing(one, columns // 2), columns)
+    if view.absent:
+        lines += wrapped(absent_text(view.absent, columns // 2), columns)
     return lines
+
+
+def absent_text(ranks: Sequence[int], columns: int = _DEFAULT_COLUMNS) -> str:
+    """A sentence about ranks that have not dialled in. Their list is shortened to `columns`."""
+    return f"{_ranks(ranks, columns)} {_have(ranks)} not dialled in"
 
 
 def _missing(found: StackClass, columns: int) -> str:
@@ -223,6 +231,8 @@ def arrival_text(found: Arrival, columns: int = _DEFAULT_COLUMNS) -> str:
         said.append(f"no answer from {_ranks(found.silent, columns)}")
     if found.ended:
         said.append(f"{_ranks(found.ended, columns)} {_have(found.ended)} ended")
+    if found.absent:
+        said.append(absent_text(found.absent, columns))
     return "; ".join(said)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tunnelkit.debug.ranks.frames import Project
-from tunnelkit.debug.ranks_view.describe import place_text, state_text
+from tunnelkit.debug.ranks_view.describe import absent_text, place_text, state_text
 from tunnelkit.debug.ranks_view.text_width import cut, padded, width
 from tunnelkit.debug.ranks_view.view import RanksView
 from tunnelkit.text_format import shown
@@ -30,7 +30,10 @@ def rank_lines(view: RanksView, columns: int = 80) -> list[str]:
     widths = [max(width(row[at]) for row in rows) for at in range(len(rows[0]))]
     room = columns - sum(widths[:4]) - len(_GAP) * 5
     widths[4] = max(5, min(widths[4], room - min(widths[5], max(12, room // 2))))
-    return [cut(_line(row, widths), columns).rstrip() for row in rows]
+    lines = [_line(row, widths) for row in rows]
+    if view.absent:
+        lines.append(absent_text(view.absent, columns // 2))
+    return [cut(line, columns).rstrip() for line in lines]
 
 
 def _line(row: tuple[str, ...], widths: list[int]) -> str:

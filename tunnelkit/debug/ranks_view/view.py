@@ -18,7 +18,8 @@ class RanksView:
     directories on the node. program: the loop's command, "" if unknown. took_s: from the first
     question to the last answer. clock: the time of day as text, "" for none. still_s: for how long
     a rank has not moved, in seconds, by rank. calls: of MPI, None where that was not asked. notes:
-    what could not be asked, and why, a line each. native: py-spy was asked for stacks.
+    what could not be asked, and why, a line each. native: py-spy was asked for stacks. absent:
+    ranks that have not dialled in, and so have no sample.
     """
 
     samples: Sequence[RankSample]
@@ -32,6 +33,11 @@ class RanksView:
     calls: BlockingCalls | None = None
     notes: Sequence[str] = ()
     native: bool = False
+    absent: Sequence[int] = ()
+
+    def total(self) -> int:
+        """The number of ranks, with those that have not dialled in."""
+        return len(self.samples) + len(self.absent)
 
     def answered(self) -> int:
         """The number of ranks that answered, or that wait for a debugger."""

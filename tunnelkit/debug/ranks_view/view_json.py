@@ -58,6 +58,7 @@ class ArrivalJson(TypedDict):
     also_behind: list[LateJson]
     silent: list[int]
     ended: list[int]
+    absent: list[int]
 
 
 class CallJson(TypedDict):
@@ -117,14 +118,16 @@ RankJson.__doc__ = """One rank. class: the name of its class, "" if none. frames
 class LookJson(TypedDict):
     """The answer of `tk ranks --json`.
 
-    total, answered: numbers of ranks. took_s: seconds. mpi_calls: empty where that was not asked.
-    notes: what could not be asked, and why.
+    total, answered: numbers of ranks. absent: those of them that have not dialled in; they are in
+    none of the other lists. took_s: seconds. mpi_calls: empty where that was not asked. notes: what
+    could not be asked, and why.
     """
 
     program: str
     total: int
     nodes: int
     answered: int
+    absent: list[int]
     took_s: float
     classes: list[ClassJson]
     arrivals: list[ArrivalJson]
@@ -138,9 +141,10 @@ def look_json(view: RanksView) -> LookJson:
     names = {rank: one.name for one in view.classes for rank in one.ranks}
     return {
         "program": view.program,
-        "total": len(view.samples),
+        "total": view.total(),
         "nodes": view.nodes(),
         "answered": view.answered(),
+        "absent": list(view.absent),
         "took_s": view.took_s,
         "classes": [_class(one, view.unmoved_s(one)) for one in view.classes],
         "arrivals": [_arrival(one) for one in view.arrivals],
@@ -197,6 +201,7 @@ def _arrival(found: Arrival) -> ArrivalJson:
         "also_behind": _late(found.also_behind),
         "silent": list(found.silent),
         "ended": list(found.ended),
+        "absent": list(found.absent),
     }
 
 

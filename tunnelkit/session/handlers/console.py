@@ -25,6 +25,7 @@ from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.dap_framing import DapError, DapReader, frame
 from tunnelkit.mux.tasks import cancel_all, start
 from tunnelkit.session.debugging.console_rank import JOIN_S, ConsoleRank
+from tunnelkit.session.handlers.ranks import absent_of
 from tunnelkit.session.runtime.state import SessionState
 from tunnelkit.session.session import Session
 
@@ -230,6 +231,7 @@ class ConsoleServer:
             "generation": run.number if run is not None else 0,
             "world_size": run.world_size if run is not None else 0,
             "expected": _expected(self._loop, run),
+            "absent": list(absent_of(self._loop, run)) if run is not None else [],
             "ranked": self._loop.ranked,
             "ranks": [rank.entry() for _, rank in sorted(self._ranks.items()) if rank.listed],
         }

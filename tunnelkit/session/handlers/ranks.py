@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shlex
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 from tunnelkit.debug.generation import Generation
 from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.debug.rank_looks import look
+from tunnelkit.debug.ranks.absent import DialledIn, absent_ranks
 from tunnelkit.debug.ranks.roster import Roster, RosterEntry
 from tunnelkit.debug.ranks.sample import RankSample, RankState
 from tunnelkit.debug.ranks.sample_json import from_json, to_json
@@ -34,6 +35,8 @@ _LEAST_GAP_S = 0.25
 
 #: Asks all ranks once.
 Look = Callable[[], Awaitable[list[RankSample]]]
+#: Names those that have not dialled in.
+Absent = Callable[[], Sequence[int]]
 
 
 @dataclass
@@ -47,6 +50,7 @@ class _Program:
     loop: int = 0
     generation: int = 0
     world_size: int = 0
+    absent: Absent = tuple
     native: NativeStacks | None = None
     selection: str | None = None
     notes: list[str] = field(default_factory=list)
@@ -125,6 +129,7 @@ class RankLooks:
             loop=loop.id,
             generation=run.number,
             world_size=run.world_size,
+            absent=lambda: absent_of(loop, run),
         )
 
     def _outside_program(self, found: OutsideRanks, roots: list[RootInfo]) -> _Program:
@@ -188,6 +193,7 @@ def _answer(program: _Program, looks: list[LookInfo], roots: list[RootInfo]) -> 
         "command": program.command,
         "generation": program.generation,
         "world_size": program.world_size,
+        "absent": list(program.absent()),
         "looks": looks,
         "roots": roots,
         "still_s": still_s,
@@ -214,6 +220,23 @@ def _loop_of(session: Session, wanted: int | None) -> DebugLoop:
             "no debug loop is running", hint="start one in a terminal: tk loop python FILE"
         )
     return loop
+
+
+def absent_of(loop: DebugLoop, run: Generation) -> Sequence[int]:
+    """Return the ranks that are to be debugged and have not dialled in.
+
+    An attachment, and a program by itself, wait for no others. Of a run that a killed session had,
+    those that are not there may have ended before.
+    """
+    if not loop.ranked or run.number <= loop.adopted_run:
+        return ()
+    ranks = loop.info.get("ranks")
+    seen = (
+        DialledIn(one.who.rank, one.who.world_size, over=one.over or one.asked is None)
+        for one in run.targets
+        if one.armed and one.who.rank is not None
+    )
+    return absent_ranks(seen, ranks["only"] if ranks else None)
 
 
 def _run_of(loop: DebugLoop) -> Generation:

@@ -187,7 +187,8 @@ class LookInfo(TypedDict):
 class RanksAnswer(TypedDict):
     """The ranks of a loop's run, or of a program without a debugger (loop and generation are 0).
 
-    world_size: 0 if unknown. looks: one or two; a rank that has not dialled in has no sample.
+    world_size: 0 if unknown. absent: ranks that are to be debugged and have not dialled in. looks:
+    one or two; such a rank has no sample.
     still_s: for how long a rank has not moved, as far as tk has looked, by rank. notes: what could
     not be asked, and why.
     """
@@ -196,6 +197,7 @@ class RanksAnswer(TypedDict):
     command: str
     generation: int
     world_size: int
+    absent: list[int]
     looks: list[LookInfo]
     roots: list[RootInfo]
     still_s: dict[str, float]

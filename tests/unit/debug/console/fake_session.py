@@ -199,6 +199,7 @@ class FakeSession:
             "generation": self.generation,
             "world_size": len(self.ranks),
             "expected": len(self.ranks),
+            "absent": [],
             "ranked": True,
             "ranks": [one.entry() for one in self.ranks.values()],
         }

@@ -147,6 +147,7 @@ class RealDebuggee:
             "generation": 1,
             "world_size": 1,
             "expected": 1,
+            "absent": [],
             "ranked": True,
             "ranks": [
                 {"rank": 0, "node": "n0", "local": 0, "pid": 1, "state": "stopped", "stops": [stop]}

@@ -64,6 +64,14 @@ def test_one_of_64_has_not_come() -> None:
     ]
 
 
+def test_one_that_has_not_dialled_in_has_not_come() -> None:
+    ranks = [sample(rank, REDUCES, world(5)) for rank in range(3)]
+    assert twice(*ranks) == []
+    (found,) = arrivals(ranks, ranks, ROOTS, absent=[3])
+    assert (found.members, found.waiting, found.absent) == ((0, 1, 2, 3), (0, 1, 2), (3,))
+    assert found.late == () and found.sequence == 5
+
+
 def test_a_rank_that_the_debugger_holds_is_late_for_that_reason() -> None:
     late = sample(3, LOADS, world(1203), state=RankState.STOPPED)
     (found,) = twice(*hang(late))

@@ -106,6 +106,15 @@ def test_those_who_did_not_answer_are_named_with_the_reason() -> None:
     ]
 
 
+def test_those_that_have_not_dialled_in_are_named() -> None:
+    text = describe(view_of(hang(4, 3), absent=[4, 5, 7]))
+    assert text[:3] == [
+        "4 of 7 ranks on 1 node · torchrun train.py · 4 of 7 answered, 0.3 s     12:41:07",
+        "ranks 4-5,7 have not dialled in",
+        "",
+    ]
+
+
 def test_ranks_without_a_debugger_come_with_the_next_step() -> None:
     ranks = [
         sample(rank, (), state=RankState.UNDEBUGGED, process=ProcessState("S", "futex_wait"))
@@ -176,6 +185,10 @@ def arrival(**more: object) -> Arrival:
             arrival(silent=(2,), ended=(4, 5)),
             "2 ranks are waiting in barrier #7 of the group world; no answer from rank 2; "
             "ranks 4-5 have ended",
+        ),
+        (
+            arrival(absent=(2,)),
+            "2 ranks are waiting in barrier #7 of the group world; rank 2 has not dialled in",
         ),
         (
             arrival(late=(LateRank(2, 2, RankState.STOPPED),), also_behind=(LateRank(3, 1),)),

@@ -14,7 +14,10 @@ from tunnelkit.cli.views import console_shell
 from tunnelkit.cli.views.ranks import view_of
 from tunnelkit.debug.dap.messages import Message, parse
 from tunnelkit.debug.rank_looks import look
+from tunnelkit.debug.ranks.selection import parse_selection
 from tunnelkit.debug.ranks_view.describe import describe
+from tunnelkit.debug.ranks_view.rank_lines import rank_lines
+from tunnelkit.debug.ranks_view.view_json import look_json
 from tunnelkit.mux.dap_framing import DapReader
 from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.handlers import ranks as ranks_handler
@@ -103,6 +106,53 @@ async def test_the_late_one_of_1024_is_found() -> None:
     text = " ".join(describe(view))
     assert "1024 ranks on 128 nodes" in text and "all answered" in text
     assert "rank 47 has not reached all_reduce #1204 of the group world" in text
+
+
+async def test_ranks_that_have_not_dialled_in_are_named() -> None:
+    sim = SimRanks(RANKS, value)
+    for rank in (3, 900):
+        sim.run.targets.remove(sim.targets[rank])
+    answer = await RankLooks(sim.session).look(Ranks(gap_s=0.01))
+    assert answer["absent"] == [3, 900]
+    view = view_of(answer)
+    found = look_json(view)
+    assert (found["total"], found["answered"], found["absent"]) == (RANKS, RANKS - 2, [3, 900])
+    [arrival] = view.arrivals
+    assert arrival.absent == (3, 900) and arrival.late == ()
+    lines = describe(view)
+    assert lines[0].startswith(f"{RANKS - 2} of {RANKS} ranks on 128 nodes")
+    assert "ranks 3,900 have not dialled in" in lines
+    assert f"{RANKS - 2} of {RANKS} answered" in " ".join(lines)
+    assert rank_lines(view)[-1] == "ranks 3,900 have not dialled in"
+    # A choice of others does not miss them.
+    some = view_of(answer, parse_selection("0-7"))
+    assert (some.total(), some.absent) == (7, [])
+    shown = list[str]()
+    async with console(sim, shown.extend):
+        words = " ".join(shown)
+    assert words.startswith("1,022 of 1,024 ranks on 128 nodes")
+    assert words.endswith("1022 running · ranks 3,900 have not dialled in")
+
+
+@pytest.mark.parametrize("ended", [True, False])
+async def test_ranks_that_ended_and_those_not_to_debug_are_not_missed(ended: bool) -> None:
+    sim = SimRanks(8, value)
+    if ended:
+        sim.targets[3].over = True
+    else:
+        sim.run.targets.remove(sim.targets[3])
+        sim.loop.info["ranks"] = {"only": [0, 1, 2, 4, 5, 6, 7]}
+    answer = await RankLooks(sim.session).look(Ranks(gap_s=0))
+    assert answer["absent"] == []
+    sim.run.targets[:] = sim.targets[:1]
+    # Others may have ended before a session was killed.
+    sim.loop.adopted_run = 1
+    assert (await RankLooks(sim.session).look(Ranks(gap_s=0)))["absent"] == []
+    sim.loop.adopted_run = 0
+    # An attachment is one rank of many.
+    sim.loop.info.pop("ranks", None)
+    sim.loop.ranked = False
+    assert (await RankLooks(sim.session).look(Ranks(gap_s=0)))["absent"] == []
 
 
 async def test_a_second_question_goes_on_from_the_first() -> None:
