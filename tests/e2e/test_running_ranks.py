@@ -13,6 +13,7 @@ import pytest
 from tests.lab_fixtures import ssh
 from tests.support.attach_rig import check_attach
 from tests.support.kube_rig import KubeProject, running_stand_in
+from tests.support.pty_terminal import on_a_terminal
 from tests.support.tkrig import PATIENCE_S, Project, line_of, made_project
 from tunnelkit.lab.kube.stand_in import StandIn
 
@@ -88,6 +89,36 @@ async def test_pods_that_train_already(in_pods: KubeProject) -> None:
     await in_pods.tk("down")
     api = f"/api/v1/namespaces/{in_pods.cluster.namespace}/pods/fit-1"
     assert in_pods.cluster.ask("GET", api)["status"]["phase"] == "Running"
+
+
+async def test_one_console_is_on_all_attached_ranks(project: Project) -> None:
+    """The advice of `tk interrupt` is enough for it."""
+    project.write("spin.py", SPIN)
+    await project.up("--cpus", "3")
+    terminal = await project.terminal("run", "srun", "-n", "3", "python", "spin.py")
+    while not (await project.tk("ranks", code=None)).out.startswith("3 ranks"):
+        pass
+    await project.tk("attach", "0-1", timeout_s=PATIENCE_S)
+    alone = await project.tk("interrupt", "0-1", code=10)
+    assert "open `tk console` first" in alone.err
+    async with on_a_terminal(project, "console", "0-1") as screen:
+        await screen.shows("2 ranks on 1 node")
+        await screen.shows(r"\(tk 0-1\)")
+        # One that comes later is there, too.
+        await project.tk("attach", "2", timeout_s=PATIENCE_S)
+        assert "0-1 paused at spin.py" in (await project.tk("interrupt", "0-1")).out
+        await screen.shows("ranks 0-1 stopped: spin.py")
+        while (await project.tk("interrupt", "2", code=None)).code:
+            pass
+        await screen.shows("rank 2 stopped: spin.py")
+        screen.type("editor 1\n")
+        await screen.shows(rf"attach an editor to 127\.0\.0\.1:{project.port + 1}\b")
+        screen.type("q\n")
+        assert await screen.ended() == 0
+    inside = (await project.tk("console", "0-2", "-c", "p turns > 0", "-c", "c")).out
+    assert re.search(r"^0-2 +True$", inside, re.MULTILINE), inside
+    project.remote("enough").touch()
+    assert await terminal.ended() == 0
 
 
 async def test_a_job_of_the_user_s_own(project: Project) -> None:

@@ -11,9 +11,11 @@ from tunnelkit.debug.agent_api import AgentApi
 from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.debug.dap.messages import Message
 from tunnelkit.debug.dap.proxy import SourceFiles
+from tunnelkit.debug.debug_target import DebugTarget
 from tunnelkit.debug.generation import Generation
 from tunnelkit.debug.loop import FROM_THE_BEGIN, DebugLoop
 from tunnelkit.debug.loop_agents.base import OneAgent
+from tunnelkit.debug.ranks.console_messages import EditorOfRank
 from tunnelkit.errors import DebugError
 from tunnelkit.messages import agent_calls as calls
 from tunnelkit.mux.loop_records import LoopRecord
@@ -94,6 +96,12 @@ class Attachment(DebugLoop):
 
     async def restart(self, reason: str, generation: int | None = None) -> None:
         """Do nothing: tk does not end a process that it has not started."""
+
+    async def open_in_editor(self, run: Generation, target: DebugTarget) -> EditorOfRank:
+        """See `DebugLoop.open_in_editor`."""
+        found = await super().open_in_editor(run, target)
+        found["port"] = self.port
+        return found
 
     def stand(self) -> str | None:
         """Return the reason why no debuggee will come; None if one may."""

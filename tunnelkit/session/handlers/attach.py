@@ -97,6 +97,8 @@ async def _attach_to(session: Session, process: PythonInfo, port: int | None) ->
         node,
         port=port,
     )
+    # A console on other ranks takes this one, too.
+    session.states.poke()
     if node != session.agents.node:
         session.attached_nodes.add(node)
     try:

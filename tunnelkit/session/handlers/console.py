@@ -24,6 +24,7 @@ from tunnelkit.errors import DebugError
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.dap_framing import DapError, DapReader, frame
 from tunnelkit.mux.tasks import cancel_all, start
+from tunnelkit.session.debugging.attached_ranks import AttachedRanks
 from tunnelkit.session.debugging.console_rank import JOIN_S, ConsoleRank
 from tunnelkit.session.handlers.ranks import absent_of
 from tunnelkit.session.runtime.state import SessionState
@@ -37,11 +38,20 @@ _MOST_ASKED = 16_384
 _ROSTER_GAP_S = 0.2
 
 
-def _expected(loop: DebugLoop, run: Generation | None) -> int:
+def _expected(loop: DebugLoop | AttachedRanks, run: Generation | AttachedRanks | None) -> int:
+    if isinstance(run, AttachedRanks):
+        # Others have no debugger.
+        return len({one.who.rank for one in run.targets if not one.over})
     ranks = loop.info.get("ranks")
     only = ranks["only"] if ranks else None
     size = run.world_size if run is not None else 0
     return size if only is None else sum(rank < size for rank in only)
+
+
+def _absent(loop: DebugLoop | AttachedRanks, run: Generation | AttachedRanks | None) -> list[int]:
+    if run is None or isinstance(run, AttachedRanks) or isinstance(loop, AttachedRanks):
+        return []
+    return list(absent_of(loop, run))
 
 
 class ConsoleServer:
@@ -51,13 +61,18 @@ class ConsoleServer:
     """
 
     def __init__(
-        self, session: Session, loop: DebugLoop, channel: Channel, *, entry: bool = False
+        self,
+        session: Session,
+        loop: DebugLoop | AttachedRanks,
+        channel: Channel,
+        *,
+        entry: bool = False,
     ) -> None:
         self.entry = entry
         self._session = session
         self._loop = loop
         self._channel = channel
-        self._run: Generation | None = None
+        self._run: Generation | AttachedRanks | None = None
         self._ranks: dict[int, ConsoleRank] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked = 0
@@ -216,9 +231,12 @@ class ConsoleServer:
 
     async def open_in_editor(self, target: DebugTarget) -> Message:
         """Open a rank in the editor that is there; return that as a response."""
-        if self._run is None or target.over:
-            raise ConnectionError("it has ended")
-        return {"success": True, "body": await self._loop.open_in_editor(self._run, target)}
+        each = self._loop
+        for loop in each.attachments() if isinstance(each, AttachedRanks) else [each]:
+            run = loop.first()
+            if run is not None and target in run.targets and not target.over:
+                return {"success": True, "body": await loop.open_in_editor(run, target)}
+        raise ConnectionError("it has ended")
 
     def _tell_roster(self) -> None:
         """Send all ranks, if something about them has changed."""
@@ -231,7 +249,7 @@ class ConsoleServer:
             "generation": run.number if run is not None else 0,
             "world_size": run.world_size if run is not None else 0,
             "expected": _expected(self._loop, run),
-            "absent": list(absent_of(self._loop, run)) if run is not None else [],
+            "absent": _absent(self._loop, run),
             "ranked": self._loop.ranked,
             "ranks": [rank.entry() for _, rank in sorted(self._ranks.items()) if rank.listed],
         }

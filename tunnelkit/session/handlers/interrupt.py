@@ -17,7 +17,7 @@ from tunnelkit.session.runtime.control_answers import InterruptAnswer
 from tunnelkit.session.runtime.control_calls import LoopInterrupt
 from tunnelkit.session.session import Session
 
-_HINT = "press F5 or open `tk console` first; a process that runs without a debugger: tk attach"
+_HINT = "press F5 or open `{}` first; a process that runs without a debugger: tk attach"
 
 
 async def interrupt_ranks(
@@ -33,14 +33,15 @@ async def interrupt_ranks(
         targets = [one for one in _targets(loop) if _has_client(one)]
         why = "no editor debugs the program, and no console, so nothing can pause it"
         if not targets:
-            raise DebugError(why, hint=_HINT)
+            raise DebugError(why, hint=_HINT.format(_console_of(session, loop)))
     else:
         ranks = _ranks(session, loop)
         targets = [ranks[one] for one in chosen_ranks(request.selection, _roster(ranks, classes))]
         if not any(_has_client(one) or one.over for one in targets):
             who = targets[0].who.name if len(targets) == 1 else f"any of the {len(targets)} ranks"
             why = f"no editor debugs {who}, and no console, so nothing can pause it"
-            raise DebugError(why, hint=_HINT)
+            home = next(one for one in _joined(session, loop) if targets[0] in _targets(one))
+            raise DebugError(why, hint=_HINT.format(_console_of(session, home)))
     roots = [one["remote"] for one in roots_of(session)]
     return {"loop": loop.id, "processes": await interrupt(targets, roots)}
 
@@ -74,14 +75,29 @@ def _has_client(target: DebugTarget) -> bool:
 
 def _ranks(session: Session, loop: DebugLoop) -> dict[int, DebugTarget]:
     """The ranks of a loop, and those that were attached to. Raises DebugError if there are none."""
-    attached = [one for one in session.loops.attachments() if one is not loop]
-    loops = [*attached, loop] if loop.ranked or any(map(_is_rank, _targets(loop))) else attached
     found = {
-        one.who.rank: one for each in loops for one in _targets(each) if one.who.rank is not None
+        one.who.rank: one
+        for each in _joined(session, loop)
+        for one in _targets(each)
+        if one.who.rank is not None
     }
     if not found:
         raise DebugError("the loop's program has no ranks", hint="without a rank: tk interrupt")
     return found
+
+
+def _joined(session: Session, loop: DebugLoop) -> Sequence[DebugLoop]:
+    """The attachments, and a loop with ranks."""
+    attached = [one for one in session.loops.attachments() if one is not loop]
+    return [*attached, loop] if loop.ranked or any(map(_is_rank, _targets(loop))) else attached
+
+
+def _console_of(session: Session, loop: DebugLoop) -> str:
+    """The command that opens a console on the ranks of a loop, or on all attached ones."""
+    front = session.loops.get().loop
+    attached = session.loops.attachments()
+    together = front in attached and loop in attached and any(map(_is_rank, _targets(front)))
+    return "tk console" if front is loop or together else f"tk console --loop {loop.id}"
 
 
 def _is_rank(target: DebugTarget) -> bool:

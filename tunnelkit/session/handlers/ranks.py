@@ -223,7 +223,7 @@ def _loop_of(session: Session, wanted: int | None) -> DebugLoop:
 
 
 def absent_of(loop: DebugLoop, run: Generation) -> Sequence[int]:
-    """Return the ranks that are to be debugged and have not dialled in.
+    """Return the ranks to debug that have not dialled in.
 
     An attachment, and a program by itself, wait for no others. Of a run that a killed session had,
     those that are not there may have ended before.

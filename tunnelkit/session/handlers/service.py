@@ -330,14 +330,16 @@ class ControlHandlers:
             channel.close({"failure": error.to_json()})
 
     async def _console(self, channel: Channel, stream: calls.ConsoleStream) -> None:
+        from tunnelkit.session.debugging.attached_ranks import loop_for_console
+        from tunnelkit.session.handlers.console import ConsoleServer
+
+        loops, changes = self._session.loops, self._session.states.wait_change
         try:
             self._check_alive()
-            loop = self._session.loops.get(stream.loop).loop
+            loop = loop_for_console(loops, stream.loop, changes)
         except TunnelkitError as error:
             channel.close({"failure": error.to_json()})
             return
-        from tunnelkit.session.handlers.console import ConsoleServer
-
         await ConsoleServer(self._session, loop, channel, entry=stream.entry).run()
 
     async def _loop_restart(self, request: calls.LoopRestart) -> None:

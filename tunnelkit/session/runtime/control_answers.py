@@ -187,10 +187,9 @@ class LookInfo(TypedDict):
 class RanksAnswer(TypedDict):
     """The ranks of a loop's run, or of a program without a debugger (loop and generation are 0).
 
-    world_size: 0 if unknown. absent: ranks that are to be debugged and have not dialled in. looks:
-    one or two; such a rank has no sample.
-    still_s: for how long a rank has not moved, as far as tk has looked, by rank. notes: what could
-    not be asked, and why.
+    world_size: 0 if unknown. absent: ranks to debug that have not dialled in. looks: one or two;
+    such a rank has no sample. still_s: for how long a rank has not moved, as far as tk has looked,
+    by rank. notes: what could not be asked, and why.
     """
 
     loop: int

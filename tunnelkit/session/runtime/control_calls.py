@@ -378,7 +378,8 @@ class TopStream(Message):
 
 
 class ConsoleStream(Message):
-    """A console over a loop's ranks (debug/ranks/console_messages.py). loop: None: newest.
+    """A console over a loop's ranks (debug/ranks/console_messages.py). loop: None: newest, or else
+    all ranks that were attached to.
 
     entry: ranks that wait for a debugger begin, and stop at their first line.
     """
