@@ -136,6 +136,11 @@ class DebugTarget:
         return self.terminated or self.left
 
     @property
+    def in_use(self) -> bool:
+        """True while an editor, or a process of it, is connected."""
+        return self.editor is not None or self._carried > 0
+
+    @property
     def restarts(self) -> bool:
         """True if its editor says goodbye to come back to a new run."""
         goodbye = self.editor.session.facts.goodbye if self.editor is not None else None
@@ -161,11 +166,7 @@ class DebugTarget:
         is gone.
         """
         if free or self._carried >= _MOST_PROCESSES:
-            shared = self._share(channel)
-            try:  # one that is hung up on would wait for its debugger without end
-                await _let_run(channel, shared)
-            finally:
-                shared.close()
+            await carry_free(channel)
             return
         self._carried += 1
         try:
@@ -355,6 +356,15 @@ class DebugTarget:
             # One that has ended is not left: with ranks, the others may go on.
             self.left = not self.terminated
             await self.run.target_left(self)
+
+
+async def carry_free(channel: Channel) -> None:
+    """Let a process that dialled in run without an editor; carry its bytes until it ends."""
+    shared = SharedDebuggee(channel)
+    try:  # one that is hung up on ends, or waits for its debugger without end
+        await _let_run(channel, shared)
+    finally:
+        shared.close()
 
 
 async def _let_run(channel: Channel, shared: SharedDebuggee) -> None:

@@ -14,10 +14,11 @@ from tunnelkit.debug.ahead.habits import Habits
 from tunnelkit.debug.dap.editor_port import Editor
 from tunnelkit.debug.dap.exit_report import RunEnd
 from tunnelkit.debug.debug_target import DebugTarget
+from tunnelkit.debug.loop_log import still_ends, too_many
 from tunnelkit.debug.shared_debuggee import RaisedException
 from tunnelkit.debug.target_identity import TargetIdentity
-from tunnelkit.errors import DebugError, TunnelkitError
-from tunnelkit.mux.tasks import cancel_all, first_of
+from tunnelkit.errors import TunnelkitError
+from tunnelkit.mux.tasks import cancel_all, first_of, start
 
 #: The lowest rank is the one that F5 is on. If it has not come this long after another,
 #: the lowest of those that are there takes its place.
@@ -93,8 +94,8 @@ class RunHost(Protocol):
         """Report a rank that is kept at an uncaught exception."""
         ...
 
-    def still_ends(self, generation: Generation) -> None:
-        """Say that a program is over but for its own work at its end."""
+    def note(self, text: str) -> None:
+        """Put a line into the loop's record."""
         ...
 
     def left_out(self, text: str) -> None:
@@ -139,26 +140,30 @@ class Generation:
         self._settled = False
         self._timer: asyncio.TimerHandle | None = None
         self._next_wanted = asyncio.Event()
+        self._said_too_many = False
+        self._closing: set[asyncio.Task[None]] = set()
         if not ranked:
             self._add(TargetIdentity())
 
     # -- its targets ------------------------------------------------------
 
-    def target_for(self, who: TargetIdentity) -> DebugTarget:
+    def target_for(self, who: TargetIdentity) -> DebugTarget | None:
         """The target that a process which dialled in belongs to; a new one for a new rank.
 
-        Raises DebugError if there are too many.
+        None: there are too many, and it must run free.
         """
         if not self.ranked:
             self.targets[0].who = self.targets[0].who if self.targets[0].who.pid else who
             return self.targets[0]
         found = self._kin(who)
-        if found is None and len(self.targets) >= MOST_TARGETS:
-            raise DebugError(
-                f"more than {MOST_TARGETS} ranks have dialled in",
-                hint="debug some of them: tk loop --rank 0 ...",
-            )
-        return found if found is not None else self._add(who)
+        if found is None:
+            self._drop_older(who.rank)
+            if len(self.targets) < MOST_TARGETS:
+                return self._add(who)
+            if not self._said_too_many:
+                self._host.note(too_many(self.number, MOST_TARGETS))
+            self._said_too_many = True
+        return found
 
     def rank(self, number: int) -> DebugTarget | None:
         """The target of that rank, if it is there.
@@ -216,11 +221,6 @@ class Generation:
         return next((one.editor for one in self.targets if one.editor is not None), None)
 
     @property
-    def attached(self) -> bool:
-        """An editor has (or had) its program."""
-        return any(one.attached for one in self.targets)
-
-    @property
     def terminated(self) -> bool:
         """All of its processes have said goodbye."""
         return bool(self.targets) and all(one.terminated for one in self.targets)
@@ -237,6 +237,7 @@ class Generation:
             self._timer.cancel()
         for target in self.targets:
             await target.close()
+        await asyncio.gather(*self._closing)
 
     # -- what its editors do ------------------------------------------------
 
@@ -345,7 +346,7 @@ class Generation:
             return
         self._host.wake()
         if not next_wanted.is_set():
-            self._host.still_ends(self)
+            self._host.note(still_ends(self.number))
         wanted = asyncio.ensure_future(next_wanted.wait())
         ended = asyncio.ensure_future(self._wait_ended())
         try:
@@ -371,14 +372,20 @@ class Generation:
         # Another process of a rank that lives: a child whose parents are gone.
         return known if known is not None and not known.over else None
 
+    def _drop_older(self, rank: int | None) -> None:
+        """Forget those of a rank that have ended, as its launcher starts it again."""
+        for target in list(self.targets):
+            if target.who.rank == rank and target.over and not target.in_use:
+                self.targets.remove(target)
+                start(self._closing, target.close())
+
     def _add(self, who: TargetIdentity) -> DebugTarget:
         target = DebugTarget(AdapterOnDemand(self._make), self, who)
         self.targets.append(target)
         self._next_wanted = asyncio.Event()  # the run goes on: nobody waits for its end any more
         self._prepare_primary()
         if self.ranked and self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(_LOWEST_PATIENCE_S, self._settle)
+            self._timer = asyncio.get_running_loop().call_later(_LOWEST_PATIENCE_S, self._settle)
         return target
 
     def _prepare_primary(self) -> None:

@@ -18,11 +18,11 @@ from tunnelkit.debug.dap.editor_port import EditorPort
 from tunnelkit.debug.dap.exit_report import RunEnd
 from tunnelkit.debug.dap.messages import Message, whole
 from tunnelkit.debug.dap.proxy import SourceFiles
-from tunnelkit.debug.debug_target import DebugTarget
+from tunnelkit.debug.debug_target import DebugTarget, carry_free
 from tunnelkit.debug.editor_dispatch import EditorDispatch
 from tunnelkit.debug.generation import MOST_TARGETS, Generation, Reservation
 from tunnelkit.debug.loop_agents.base import LogRecords, LoopAgents
-from tunnelkit.debug.loop_log import no_log
+from tunnelkit.debug.loop_log import no_log, notice
 from tunnelkit.debug.loop_status import LoopProgress, LoopStatus
 from tunnelkit.debug.rank_ports import RankPorts
 from tunnelkit.debug.rank_sessions import announce, describe_ranks, open_in_editor
@@ -271,11 +271,14 @@ class DebugLoop:
         except DebugError as error:
             channel.abort({"error": str(error)})
             return
-        if target.who.rank is not None and self.ranked:
+        if target is not None and target.who.rank is not None and self.ranked:
             self._rank_ports.open(target.who.rank, target.who.world_size)
         self.spawn(self._carry_debuggee(channel, target))
 
-    async def _carry_debuggee(self, channel: Channel, target: DebugTarget) -> None:
+    async def _carry_debuggee(self, channel: Channel, target: DebugTarget | None) -> None:
+        if target is None:
+            await carry_free(channel)
+            return
         self._carried += 1
         try:
             await target.carry_debuggee(channel, free=self._carried > _MOST_CONNECTIONS)
@@ -347,13 +350,9 @@ class DebugLoop:
         )
         self._on_record(LoopRecord(EVENT, 0, payload))
 
-    def still_ends(self, generation: Generation) -> None:
-        """Say that a program is over but for its own work at its end; nothing ends that unasked."""
-        text = (
-            f"run {generation.number} · over, and still at work: atexit functions, or child "
-            "processes. The next F5 ends it"
-        )
-        self._on_record(LoopRecord(EVENT, 0, event_payload("notice", text=text)))
+    def note(self, text: str) -> None:
+        """Put a line into the loop's record."""
+        self._on_record(notice(text))
 
     def left_out(self, text: str) -> None:
         """Take text of log points that an editor was not given to the terminal and the log."""

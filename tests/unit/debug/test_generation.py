@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from functools import partial
 from types import SimpleNamespace
@@ -24,6 +25,8 @@ from tunnelkit.debug.loop import DebugLoop
 from tunnelkit.debug.loop_agents.base import OneAgent
 from tunnelkit.debug.target_identity import TargetIdentity
 from tunnelkit.errors import DebugError
+from tunnelkit.mux.channel import Channel
+from tunnelkit.mux.dap_framing import DapReader, frame
 from tunnelkit.mux.loop_records import STDOUT, LoopRecord
 
 
@@ -100,11 +103,70 @@ async def test_a_node_can_invent_only_so_many_ranks(monkeypatch: pytest.MonkeyPa
     one = generation()
     for rank in range(3):
         one.target_for(who(rank, 10 + rank))
-    with pytest.raises(DebugError, match="more than 3 ranks"):
-        one.target_for(who(3, 13))
+    assert one.target_for(who(3, 13)) is None
     assert len(one.targets) == 3
-    assert one.target_for(who(2, 12)).who.rank == 2, "those that are there stay"
+    there = one.target_for(who(2, 12))
+    assert there is one.targets[2], "those that are there stay"
     await one.close()
+
+
+async def test_ranks_that_their_launcher_starts_again_and_again_are_no_more_ranks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tunnelkit.debug.generation.MOST_TARGETS", 3)
+    one = generation()
+    for life in range(4):
+        for rank in range(3):
+            assert one.target_for(who(rank, 10 * life + rank)) is not None
+        first, second, third = one.targets
+        # The first one's editor has yet to leave; it is no reason to refuse its successor.
+        first.terminated = second.terminated = third.terminated = True
+    assert [target.who.pid for target in one.targets] == [30, 31, 32]
+    first.editor = editor()
+    assert one.target_for(who(1, 41)) is not None
+    assert one.target_for(who(0, 40)) is None and first in one.targets
+    first.editor = None
+    assert one.target_for(who(0, 40)) is not None and first not in one.targets
+    await one.close()
+
+
+async def test_the_ranks_beyond_the_limit_run_free_and_the_loop_says_so_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A launcher ends a rank that is hung up on, with exit code 1 and no reason."""
+    monkeypatch.setattr("tunnelkit.debug.generation.MOST_TARGETS", 1)
+    agent, records = Agent(), list[LoopRecord]()
+    loop = DebugLoop(OneAgent(agent), EditorPort(0), Pipes(), on_record=records.append)
+    loop.info["ranks"] = {"only": None}
+    channels = [agent.mux.open({}) for _ in range(3)]
+    sent: list[list[str]] = [[], [], []]
+    for rank, channel in enumerate(channels):
+        answers(channel, sent[rank])
+        identity = {"pid": 10 + rank, "rank": [rank, rank, 3], "node": "node1"}
+        loop.debuggee(channel, {"generation": 0, **identity})
+    let_run = ["initialize", "attach", "configurationDone", "disconnect"]
+    async with asyncio.timeout(5):
+        while sent[1:] != [let_run, let_run]:
+            await asyncio.sleep(0)
+    assert sent[0] == []
+    (said,) = records
+    assert "1 ranks can be debugged at once, the others run free" in said.event()["text"]
+    await loop.close()
+
+
+def answers(channel: Channel, commands: list[str]) -> None:
+    """Be a debuggee that grants all requests; note them."""
+    reader = DapReader()
+
+    def write(data: bytes) -> None:
+        for body in reader.feed(data):
+            request = json.loads(body)
+            commands.append(request["command"])
+            answer = {"seq": 1, "type": "response", "success": True, "body": {}}
+            answer.update(request_seq=request["seq"], command=request["command"])
+            channel.received(frame(json.dumps(answer).encode()))
+
+    channel.write_nowait = write  # type: ignore[method-assign]
 
 
 async def test_only_the_rank_of_f5_has_an_adapter_ahead() -> None:
@@ -154,7 +216,7 @@ async def test_ranks_that_are_started_anew_while_the_run_seems_over_are_left_alo
     monkeypatch.setattr("tunnelkit.debug.generation._RANKS_GRACE_S", 0.05)
     one = generation()
     said: list[str] = []
-    monkeypatch.setattr(one._host, "still_ends", lambda run: said.append("still ends"))
+    monkeypatch.setattr(one._host, "note", said.append)
 
     async def restart(why: str, number: int) -> None:
         said.append(why)
