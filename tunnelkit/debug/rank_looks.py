@@ -55,9 +55,11 @@ async def _look_at(target: DebugTarget, patience_s: float) -> RankSample:
 
 async def _ask(target: DebugTarget, patience_s: float) -> Position | None:
     shared = target.asked
-    # One that has not answered the last question would only have more to answer.
-    if shared is None or (shared.look is not None and not shared.look.done()):
+    if shared is None:
         return None
-    shared.look = asyncio.create_task(shared.position())
-    done, _ = await asyncio.wait([shared.look], timeout=patience_s)
-    return shared.look.result() if done else None
+    # One that has not answered the last question would only have more to answer.
+    question = shared.look
+    if question is None or question.done():
+        question = shared.look = asyncio.create_task(shared.position())
+    done, _ = await asyncio.wait([question], timeout=patience_s)
+    return question.result() if done else None

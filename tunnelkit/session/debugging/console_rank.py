@@ -134,10 +134,6 @@ class ConsoleRank:
 
     async def _look(self) -> RankState:
         """Return its state. One that hangs is asked no more: it tells once it goes on."""
-        earlier = self.shared.look
-        if earlier is not None:
-            # Nothing is asked while another client's question is open.
-            await asyncio.wait([earlier], timeout=_PATIENCE_S)
         found = (await look([self._target], _PATIENCE_S))[0].state
         question = self.shared.look
         if found is not RankState.SILENT or question is None:

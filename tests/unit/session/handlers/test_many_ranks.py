@@ -14,6 +14,7 @@ from tunnelkit.cli.views import console_shell
 from tunnelkit.cli.views.ranks import view_of
 from tunnelkit.debug.dap.messages import Message, parse
 from tunnelkit.debug.rank_looks import look
+from tunnelkit.debug.ranks.sample import RankState
 from tunnelkit.debug.ranks.selection import parse_selection
 from tunnelkit.debug.ranks_view.describe import describe
 from tunnelkit.debug.ranks_view.rank_lines import rank_lines
@@ -167,6 +168,22 @@ async def test_a_second_question_goes_on_from_the_first() -> None:
     # Another run has not been looked at.
     sim.run.number = 2
     assert len((await looks.look(Ranks(gap_s=0, again=True)))["looks"]) == 1
+
+
+async def test_two_who_look_at_the_same_moment_share_the_answers() -> None:
+    sim = SimRanks(8, value, late=frozenset({3}))
+    both = await asyncio.gather(*(look(sim.targets, 60.0) for _ in range(2)))
+    assert [one.state for one in both[0]] == [RankState.RUNNING] * 8
+    assert both[1] == both[0]
+    assert [one.asked.count("evaluate") for one in sim.ranks] == [1] * 8
+    # One that hangs is not asked again.
+    sim.ranks[5].mute = True
+    questions = []
+    for _ in range(2):
+        samples = await look(sim.targets, 0.01)
+        assert sim.ranks[5].rank in [one.rank for one in samples if one.state is RankState.SILENT]
+        questions.append(sim.targets[5].asked.look)
+    assert questions[0] is questions[1]
 
 
 async def test_ranks_that_change_one_after_another_are_told_together() -> None:
