@@ -182,6 +182,8 @@ class SessionNews:
     def _about_waiting(self) -> list[str]:
         """A sentence for the first waiting ranks, and again when all of them have come."""
         waiting = len(self._there.in_state("waiting"))
+        # A launcher may start ranks again within a run.
+        self._waiting_named = min(self._waiting_named, waiting)
         all_there = waiting == self._there.all_of_them
         if waiting <= self._waiting_named or (self._waiting_named and not all_there):
             return []

@@ -129,6 +129,19 @@ def test_a_new_run_gets_the_breakpoints_again() -> None:
     assert all(one.breakpoints == {PATH: [{"line": 13}]} for one in session.ranks.values())
 
 
+def test_ranks_that_their_launcher_starts_again_wait_again() -> None:
+    session = FakeSession(1, 4, state="waiting")
+    assert session.type("c") == "0-3         begins"
+    session.deliver(session.roster())
+    for one in session.ranks.values():
+        one.state, one.pid = "waiting", 5000 + one.rank
+    assert "4 ranks wait for a debugger: `c`" in session.deliver(session.roster())
+    # Not again with each that begins.
+    for one in session.ranks.values():
+        one.state = "running"
+        assert "wait" not in session.deliver(session.roster())
+
+
 def test_nobody_is_there() -> None:
     session = FakeSession(0, 0)
     assert session.console.prompt == "(tk) "
