@@ -38,6 +38,20 @@ NATIVE = """\
     """
 
 
+BACKGROUND = """\
+    import threading
+    import time
+
+    def beat():
+        while True:
+            time.sleep(0.01)
+
+    threading.Thread(target=beat, daemon=True).start()
+    print("sleeps", flush=True)
+    time.sleep(60)
+    """
+
+
 @pytest.fixture
 async def up(project: Project) -> Project:
     await project.up("node1", "--cpus", "4")
@@ -84,6 +98,17 @@ async def test_a_program_in_native_code_is_told_as_such(up: Project) -> None:
     assert "native code" in failed.err and "py-spy dump --pid" in failed.err
     told = await editor.wait_event("output", lambda body: "native code" in body["output"])
     assert "py-spy" in told["output"]
+
+
+async def test_a_program_is_not_paused_while_only_another_thread_stands(up: Project) -> None:
+    """A progress bar's, or a data loader's: the debugger tells of the first that stops."""
+    up.write("native.py", BACKGROUND)
+    terminal = await up.loop("python", "native.py")
+    editor = await up.f5(file="native.py")
+    await terminal.line("sleeps")
+    failed = await up.tk("interrupt", code=12)
+    assert "native code" in failed.err
+    await editor.stopped()
 
 
 async def test_one_rank_is_paused_and_the_others_run_on(project: Project) -> None:

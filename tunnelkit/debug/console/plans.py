@@ -13,6 +13,8 @@ from tunnelkit.debug.console.console_breakpoints import ConsoleBreakpoints
 from tunnelkit.debug.console.rank_state import MOST_FRAMES, RankThere, StoppedFrame
 from tunnelkit.debug.console.values import helper_arguments
 from tunnelkit.debug.dap.messages import Message, objects, text
+from tunnelkit.debug.ranks.question import position, where_are_you
+from tunnelkit.debug.ranks.sample import RankState
 
 #: The lines of a file on the laptop; None if it is not there.
 LocalSource = Callable[[str], list[str] | None]
@@ -104,6 +106,7 @@ def local_lines(frame: StoppedFrame, source: LocalSource) -> list[str] | None:
 
 def learn_frames(rank: RankThere) -> Generator[Need, Reply, StoppedFrame | None]:
     """Ask for the stack, if it is not known. Returns the frame that lines are for."""
+    yield from choose_main(rank)
     if rank.frames is None and rank.thread is not None:
         epoch = rank.epoch
         reply = yield Request(
@@ -113,6 +116,24 @@ def learn_frames(rank: RankThere) -> Generator[Need, Reply, StoppedFrame | None]
         if body and rank.epoch == epoch:
             rank.take_frames(body)
     return rank.frame
+
+
+def choose_main(rank: RankThere) -> Generator[Need, Reply, None]:
+    """Choose the main thread of a paused rank, once it stands.
+
+    A pause is told of the thread that stops first. The main one may be in native code yet.
+    """
+    epoch = rank.epoch
+    if rank.lacks_main and rank.main is None:
+        reply = yield Request("threads", {})
+        if rank.epoch == epoch:
+            rank.take_threads(reply.content)
+    if rank.lacks_main:
+        reply = yield Request("evaluate", {**where_are_you(known=rank.knows_look)})
+        found = position({"success": reply.success, "body": reply.content})
+        rank.knows_look = found is not None
+        if found is not None and found["state"] is RankState.STOPPED and rank.epoch == epoch:
+            rank.main_stands()
 
 
 def _frames_by_one(thread: int | str) -> Generator[Need, Reply, Message]:

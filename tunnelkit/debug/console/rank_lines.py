@@ -18,6 +18,7 @@ from tunnelkit.debug.console.plans import (
     Request,
     Said,
     bring_helper,
+    choose_main,
     learn_frames,
     local_lines,
     not_stopped,
@@ -97,8 +98,8 @@ def move(
     missing = not_stopped(rank)
     if missing is not None:
         return missing
-    thread = rank.thread
-    reply = yield Request(command, {"threadId": thread}, together=True)
+    yield from choose_main(rank)
+    reply = yield Request(command, {"threadId": rank.thread}, together=True)
     if not reply.success:
         rank.stays()
         return refused(reply)
@@ -121,7 +122,12 @@ def stopped_at(rank: RankThere, source: LocalSource) -> str:
     exception = f"   {rank.exception}" if rank.exception else ""
     if frame.chained:
         exception = f"   ({_CHAINED}: {frame.chained})"
-    return frame.place + exception + (f"   {code}" if code else "")
+    thread = f"   ({_other_thread(rank)})" if rank.lacks_main else ""
+    return frame.place + exception + thread + (f"   {code}" if code else "")
+
+
+def _other_thread(rank: RankThere) -> str:
+    return f"thread {rank.thread_name}; the main thread is in native code"
 
 
 def source_line(frame: StoppedFrame, source: LocalSource) -> str:
@@ -184,7 +190,8 @@ def where(rank: RankThere, source: LocalSource) -> Plan:
     stacks: dict[str, list[str]] = {"": []}
     for row, frame in zip(rows, rank.frames, strict=True):
         stacks.setdefault(frame.chained, []).append(row)
-    lines = stacks.pop("")[::-1]
+    lines = [_other_thread(rank)] if rank.lacks_main else []
+    lines += stacks.pop("")[::-1]
     for said, chained in stacks.items():
         # pydevd has these oldest first.
         lines += [f"{_CHAINED}: {said}", *chained]

@@ -77,6 +77,8 @@ class RankThere:
     that a late answer is known as one. has_helper, knows_look: it has the console's code.
     breakpoints: as they were sent, by file; filters: those of exceptions. offered: both, as they
     were sent unasked.
+    main: the main thread, once it was looked for after a pause; another one has stopped while it
+    differs from `thread`, whose name is thread_name.
     said: the text of its last answer. next_line: of `l`; 0 to begin. exit_code: None if it is not
     known. raised: the exception of its last stop.
     """
@@ -90,6 +92,8 @@ class RankThere:
     stops: dict[str, Message] = field(default_factory=dict)
     frames: tuple[StoppedFrame, ...] | None = None
     at: int = 0
+    main: int | str | None = None
+    thread_name: str = ""
     epoch: int = 0
     has_helper: bool = False
     knows_look: bool = False
@@ -168,7 +172,26 @@ class RankThere:
 
     def _forget_frames(self) -> None:
         self.frames, self.at, self.next_line = None, 0, 0
+        self.main, self.thread_name = None, ""
         self.epoch += 1
+
+    @property
+    def lacks_main(self) -> bool:
+        """True if a pause has stopped another thread than the main one, or it is not known which."""
+        return self.stop_reason == "pause" and self.main != self.thread
+
+    def take_threads(self, body: Message) -> None:
+        """Take the body of the response to `threads`."""
+        names = {
+            _thread_id(one.get("id")): text(one.get("name")) for one in objects(body.get("threads"))
+        }
+        self.main = next((one for one, name in names.items() if name == "MainThread"), self.thread)
+        self.thread_name = names.get(self.thread, "")[:_LONGEST_NAME]
+
+    def main_stands(self) -> None:
+        """Look at the main thread from now on: it has stopped, too."""
+        self.thread = self.main
+        self.frames, self.at, self.next_line = None, 0, 0
 
     def take_frames(self, body: Message) -> None:
         """Take the body of the response to `stackTrace`."""
@@ -202,12 +225,16 @@ class RankThere:
     @property
     def stop_reason(self) -> str:
         """The reason of the last stop, as DAP names it; "" if it has none."""
-        stop = self.stops.get(str(self.thread))
+        # Of a pause, the thread that has stopped first has the only event.
+        stop = self.stops.get(str(self.thread)) or next(reversed(self.stops.values()), None)
         return text(stop.get("reason")) if stop is not None else ""
 
 
 def _thread(body: Message) -> int | str | None:
-    thread = body.get("threadId")
+    return _thread_id(body.get("threadId"))
+
+
+def _thread_id(thread: object) -> int | str | None:
     return thread if isinstance(thread, int | str) and not isinstance(thread, bool) else None
 
 

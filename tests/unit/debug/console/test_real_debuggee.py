@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -111,3 +113,52 @@ def test_moves_and_frames(debuggee: RealDebuggee) -> None:
     assert debuggee.type("c") == "runs on"
     assert debuggee.until_news() == ['rank 0 stopped: train.py:19 outer print("second", second)']
     assert debuggee.type("p second") == "3"
+
+
+#: The main thread is in native code from the write on: the debugger stops it at a line's begin.
+BACKGROUND = """\
+import os
+import threading
+import time
+
+
+def beat():
+    while True:
+        time.sleep(0.01)
+
+
+def step(loss):
+    ready, gate = os.open("{0}/ready", os.O_WRONLY), os.open("{0}/gate", os.O_RDONLY)
+    os.write(ready, b"1"); os.read(gate, 1)
+    found = loss
+    found += 1
+    time.sleep(600)
+
+
+threading.Thread(target=beat, daemon=True, name="tqdm_monitor").start()
+breakpoint()
+step(0.5)
+"""
+
+
+def test_a_pause_is_about_the_main_thread_once_that_stands(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(BACKGROUND.format(tmp_path))
+    for name in ("ready", "gate"):
+        os.mkfifo(tmp_path / name)
+    paused = RealDebuggee(program)
+    try:
+        assert paused.type("c") == "runs on"
+        with open(tmp_path / "ready", "rb") as ready, open(tmp_path / "gate", "wb") as gate:
+            ready.read(1)
+            said = " ".join(paused.type("pause").split())
+            assert "beat (thread tqdm_monitor; the main thread is in native code)" in said
+            assert paused.type("w").startswith("thread tqdm_monitor; the main thread")
+            gate.write(b"1")
+        while "tqdm_monitor" in paused.type("w"):
+            pass
+        assert paused.type("p loss") == "0.5"
+        assert paused.type("w").splitlines()[-1].split()[:3] == [">", "train.py:14", "step"]
+        assert paused.type("n") == "train.py:15 step   found += 1"
+    finally:
+        paused.close()
