@@ -59,8 +59,19 @@ _WORDS: List[Tuple[str, Tuple[str, ...], Tuple[str, ...]]] = [
     ("RANK", ("LOCAL_RANK",), ("WORLD_SIZE",)),
     ("OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_LOCAL_RANK",), ("OMPI_COMM_WORLD_SIZE",)),
     ("HOROVOD_RANK", ("HOROVOD_LOCAL_RANK",), ("HOROVOD_SIZE",)),
-    # Hydra (MPICH, Intel MPI) and MVAPICH; Slurm's own PMI adds its words, too.
-    ("PMI_RANK", ("MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"), ("PMI_SIZE",)),
+    # Hydra (MPICH, Intel MPI), MVAPICH, Cray PALS and Flux; Slurm's own PMI adds its words, too.
+    (
+        "PMI_RANK",
+        (
+            "MPI_LOCALRANKID",
+            "MV2_COMM_WORLD_LOCAL_RANK",
+            "PMI_LOCAL_RANK",
+            "PALS_LOCAL_RANKID",
+            "FLUX_TASK_LOCAL_ID",
+            "SLURM_LOCALID",
+        ),
+        ("PMI_SIZE",),
+    ),
     ("PMIX_RANK", ("PMIX_LOCAL_RANK", "SLURM_LOCALID"), ("PMIX_SIZE", "SLURM_NTASKS")),
 ]
 

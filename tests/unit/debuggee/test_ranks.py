@@ -46,6 +46,13 @@ ACCELERATE = {"ACCELERATE_USE_CPU": "False", "ACCELERATE_MIXED_PRECISION": "no"}
         ),
         ({"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1"}, Rank(1, 1, 2)),
         ({"PMI_RANK": "5", "PMI_SIZE": "8", "SLURM_LOCALID": "1"}, Rank(5, 1, 8)),
+        ({"PMI_RANK": "5", "PMI_SIZE": "8", "PMI_LOCAL_RANK": "1"}, Rank(5, 1, 8)),
+        ({"PMI_RANK": "5", "PMI_SIZE": "8", "PALS_LOCAL_RANKID": "1"}, Rank(5, 1, 8)),
+        # A task of Flux inside of a step of Slurm.
+        (
+            {"PMI_RANK": "5", "PMI_SIZE": "8", "FLUX_TASK_LOCAL_ID": "1", "SLURM_LOCALID": "0"},
+            Rank(5, 1, 8),
+        ),
         ({"PMIX_RANK": "1", "SLURM_LOCALID": "0", "SLURM_NTASKS": "2"}, Rank(1, 0, 2)),
         ({"HOROVOD_RANK": "1", "HOROVOD_LOCAL_RANK": "0", "HOROVOD_SIZE": "2"}, Rank(1, 0, 2)),
         (SRUN, Rank(3, 1, 4)),
