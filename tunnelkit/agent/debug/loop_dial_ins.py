@@ -4,7 +4,7 @@ import socket
 import sys
 from typing import Callable, List, Optional, Tuple
 
-from tunnelkit.agent.debug.rank_support import DialedProcess, RankDialIns, visitor
+from tunnelkit.agent.debug.rank_support import DialedProcess, RankDialIns, RankProcesses, visitor
 from tunnelkit.agent.debug.unidentified_peers import UnidentifiedPeers
 from tunnelkit.agent.processes.dial_in import DialIn, HeldPorts
 from tunnelkit.agent.processes.loop_run import LoopRun
@@ -36,6 +36,8 @@ class LoopDialIns:
         #: Dialled in while the run that they belong to is being made.
         self._early: Optional[List[Tuple[socket.socket, DialedProcess]]] = None
         self._refuses = False
+        #: Of the run of that number.
+        self._ranks, self._ranks_of = RankProcesses(), 0
 
     def open(self, loop_id: int) -> None:
         """Listen on this node. Raises OSError, NoSocketDirectory."""
@@ -48,11 +50,15 @@ class LoopDialIns:
         if self._doors is not None:
             await self._doors.reach(self.visit, on_lost)
 
-    def wanted(self, who: DialedProcess) -> Optional[int]:
-        """The number of ranks that will dial in; 0: unknown; None: it is no rank of a loop."""
+    def wanted(self, run: LoopRun, who: DialedProcess) -> Optional[int]:
+        """The number of ranks that will dial in; 0: unknown; None: this one is no rank of a loop,
+        or a process that a rank has started."""
         if self._doors is None or who.rank is None:
             return None
-        return self._doors.wanted(who.rank)
+        if run.number != self._ranks_of:
+            self._ranks_of, self._ranks = run.number, RankProcesses()
+        is_rank = self._ranks.take(who.rank.global_rank, who)
+        return self._doors.wanted(who.rank) if is_rank else None
 
     def refuse(self) -> None:
         """Hang up on all that dial in from now on."""

@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import socket
-from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional
+from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from tunnelkit.agent.links import socket_dir
 from tunnelkit.agent.nodes.relay_pool import RelayPool, other_nodes
@@ -46,6 +46,28 @@ def visitor(identity: PeerProcess, node: str = "") -> DialedProcess:
     kept."""
     rank = ranks.rank_of(identity.environ)
     return DialedProcess(identity._replace(environ={}), node or port_file.node_name(), rank)
+
+
+class RankProcesses:
+    """The process of each rank of a run: the first one that has dialled in with that rank."""
+
+    def __init__(self) -> None:
+        self._known: Dict[int, Tuple[str, int]] = {}
+
+    def take(self, rank: int, who: DialedProcess) -> bool:
+        """Note a process; False if it is one that the rank's process has started.
+
+        A launcher may start a rank again, once its process has ended.
+        """
+        known = self._known.get(rank)
+        if known is not None:
+            node, pid = known
+            # What has lost its parents has the rank's process no longer among its ancestors.
+            lives = node == port_file.node_name() and os.path.exists(f"/proc/{pid}/exe")
+            if lives or (node == who.node and pid in (who.identity.pid, *who.identity.ancestors)):
+                return False
+        self._known[rank] = (who.node, who.identity.pid)
+        return True
 
 
 class RankDialIns:

@@ -333,7 +333,7 @@ class RestartLoop:
             self._become({"event": "armed", "pid": run.process.pid})
         elif run is self._next and self._front is not None:
             self._tell({"event": "standby", "pid": run.process.pid, **memory_of(run.process.pid)})
-        wanted = self._dial_ins.wanted(who)
+        wanted = self._dial_ins.wanted(run, who)
         if wanted is not None and who.rank is not None:
             rank, pid = who.rank.global_rank, who.identity.pid
             self._tell(

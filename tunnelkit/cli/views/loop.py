@@ -94,8 +94,8 @@ class LoopView:
         self._last_interrupt = 0.0
         self._tasks: set[asyncio.Future[object]] = set()
         self._imports = SlowImports()
-        #: The ranks of the run that have dialled in, and their nodes.
-        self._ranks: dict[int, str] = {}
+        #: The ranks of the run that have dialled in: their nodes and pids.
+        self._ranks: dict[int, tuple[str, object]] = {}
         self._ranks_kept = 0
         self._advising: asyncio.TimerHandle | None = None
 
@@ -192,13 +192,17 @@ class LoopView:
 
     def _rank(self, event: Event) -> str | None:
         """Return a line once all ranks are there."""
+        number, process = int(event["rank"]), (str(event["node"]), event.get("pid"))
+        if self._ranks.get(number, process) != process:
+            # The launcher starts its ranks again.
+            self._ranks = {}
         if len(self._ranks) < _MOST_KEPT:
-            self._ranks[int(event["rank"])] = str(event["node"])
+            self._ranks[number] = process
         if len(self._ranks) != event.get("wanted") or len(self._ranks) < 2:
             return None
         by_node: dict[str, list[int]] = {}
         for rank in sorted(self._ranks):
-            by_node.setdefault(self._ranks[rank], []).append(rank)
+            by_node.setdefault(self._ranks[rank][0], []).append(rank)
         where = ", ".join(f"{node}: {spans(ranks)}" for node, ranks in by_node.items())
         return f"run {event.get('generation')} · all {len(self._ranks)} ranks wait ({where})"
 

@@ -8,12 +8,20 @@ import signal
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from tests.support import processes
 from tests.support.tkrig import eventually
 from tests.unit.agent.loop_rig import LoopRig, loop_rig
+from tests.unit.agent.relay_rig import process_table
+from tunnelkit.agent.debug.rank_support import DialedProcess
+from tunnelkit.agent.debug.restart_loop import RestartLoop
+from tunnelkit.agent.processes.peer_process import PeerProcess
+from tunnelkit.agent.processes.port_file import node_name
+from tunnelkit.debuggee.ranks import Rank
 
 
 @pytest.fixture
@@ -132,3 +140,28 @@ async def test_a_lost_fork_server_is_replaced(rig: LoopRig) -> None:
     for number in (1, 2, 3):
         await rig.run_through(number)
     assert len(rig.told("fork-server")) == 2
+
+
+async def test_the_children_of_ranks_are_told_as_no_ranks() -> None:
+    told: list[tuple[int, int]] = []
+    doors = cast(Any, SimpleNamespace(wanted=lambda rank: 2))
+    loop = RestartLoop(1, {"argv": []}, process_table(), lambda *dialled: None, doors)
+    loop._tell = lambda event: told.append((event["rank"], event["pid"]))  # type: ignore
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    here, lives, gone = node_name(), os.getpid(), ended.pid
+
+    def come(run: int, rank: int, node: str, *pids: int) -> None:
+        made = cast(Any, SimpleNamespace(number=run))
+        identity = PeerProcess(pids[0], ancestors=pids[1:])
+        loop._arrived(made, cast(Any, None), DialedProcess(identity, node, Rank(rank, rank, 2)))
+
+    come(1, 0, here, gone)
+    come(1, 1, here, lives)
+    come(1, 0, here, 71, gone)  # its child
+    come(1, 1, here, 72, 1)  # a child without parents, while its rank lives
+    assert told == [(0, gone), (1, lives)]
+    come(1, 0, here, 73, 9)  # the launcher starts it again
+    come(1, 0, "node2", 73, 9)
+    come(2, 1, here, lives)
+    assert told[2:] == [(0, 73), (0, 73), (1, lives)]
