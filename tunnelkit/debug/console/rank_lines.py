@@ -86,7 +86,7 @@ def show_arguments(rank: RankThere) -> Plan:
     frame = yield from prepare_frame(rank)
     if isinstance(frame, Missing):
         return frame
-    asked = arguments_arguments(frame.id, frame.function, frame.line)
+    asked = arguments_arguments(frame.id)
     reply = yield Request("evaluate", asked)
     return Said(with_size(read_value(reply.success, reply.message, reply.content, LONGEST)))
 

@@ -75,9 +75,9 @@ def statement_arguments(frame: int, source: str) -> Message:
     return {"expression": code, "frameId": frame, "context": "repl"}
 
 
-def arguments_arguments(frame: int, function: str, line: int) -> Message:
+def arguments_arguments(frame: int) -> Message:
     """Return arguments of `evaluate` for the arguments of a frame's function."""
-    call = f"{_module()}.arguments({function!r}, {line}, {LONGEST})"
+    call = f"{_module()}.arguments({LONGEST})"
     return {"expression": call, "frameId": frame, "context": "clipboard"}
 
 

@@ -68,11 +68,9 @@ def failure() -> str:
     return _error(sys.exc_info()[1])
 
 
-def arguments(function: str, line: int, longest: int) -> str:
-    """Return the arguments of the stopped frame of this thread that is at a line of a function."""
-    frame: Optional[FrameType] = sys._getframe()
-    while frame is not None and (frame.f_code.co_name, frame.f_lineno) != (function, line):
-        frame = frame.f_back
+def arguments(longest: int) -> str:
+    """Return the arguments of the frame that the debugger evaluates this in."""
+    frame = _chosen_frame()
     if frame is None:
         return json.dumps({"kind": "error", "text": "*** the frame has no arguments to show"})
     code = frame.f_code
@@ -87,9 +85,26 @@ def arguments(function: str, line: int, longest: int) -> str:
         except BaseException as error:
             text = _error_text(error)
         if len(text) > _LONGEST_ARGUMENT:
-            text = text[:_LONGEST_ARGUMENT] + "..."
+            cut = f"... ({len(text):,} characters, checksum {_checksum(text)})"
+            text = text[:_LONGEST_ARGUMENT] + cut
         rows.append(name + " = " + text)
     return _cut("\n".join(rows), longest) if rows else json.dumps({"kind": "nothing"})
+
+
+def _chosen_frame() -> Optional[FrameType]:
+    """Return the frame that pydevd was asked about: its own function has it, as it calls this.
+
+    Its place on the stack would not tell it: a recursion has several at one line, and the frames
+    of an exception are no longer on the stack.
+    """
+    caller: Optional[FrameType] = sys._getframe()
+    while caller is not None:
+        code = caller.f_code
+        if code.co_name == "evaluate_expression" and "pydevd" in code.co_filename:
+            found: Optional[FrameType] = caller.f_locals.get("frame")
+            return found
+        caller = caller.f_back
+    return None
 
 
 def lines(file: str) -> str:
@@ -124,9 +139,13 @@ def _text(found: object, how: str) -> str:
 def _cut(text: str, longest: int) -> str:
     answer: Dict[str, object] = {"kind": "value", "text": text[:longest], "size": len(text)}
     if len(text) > longest:
-        plain = _ADDRESS.sub(" at 0x", text).encode("utf-8", "backslashreplace")
-        answer["sum"] = f"{zlib.crc32(plain):08x}"
+        answer["sum"] = _checksum(text)
     return json.dumps(answer)
+
+
+def _checksum(text: str) -> str:
+    plain = _ADDRESS.sub(" at 0x", text).encode("utf-8", "backslashreplace")
+    return f"{zlib.crc32(plain):08x}"
 
 
 def _error(error: Optional[BaseException]) -> str:

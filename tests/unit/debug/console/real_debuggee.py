@@ -83,6 +83,10 @@ class RealDebuggee:
         self.socket.settimeout(_PATIENCE_S)
         return self.shown
 
+    def pass_one(self) -> None:
+        """Pass on the next message."""
+        self._pass_on(self._next())
+
     # -- the session's part ---------------------------------------------------------
 
     def _take(self, step: Step) -> None:

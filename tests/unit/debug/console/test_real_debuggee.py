@@ -162,3 +162,41 @@ def test_a_pause_is_about_the_main_thread_once_that_stands(tmp_path: Path) -> No
         assert paused.type("n") == "train.py:15 step   found += 1"
     finally:
         paused.close()
+
+
+RECURSION = """\
+def count(n, tag):
+    if n == 0:
+        breakpoint()
+        return 1
+    return n * count(n - 1, tag + tag)
+
+
+def fail(value, text):
+    raise ValueError("bad")
+
+
+count(2, "x")
+fail(7, "y" * 900)
+"""
+
+
+def test_arguments_are_those_of_the_chosen_frame(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(RECURSION)
+    stopped = RealDebuggee(program)
+    try:
+        assert stopped.type("a") == "n = 0\ntag = 'xxxx'"
+        # All of a recursion are at one line.
+        for found in ("n = 1\ntag = 'xx'", "n = 2\ntag = 'x'"):
+            stopped.type("u")
+            assert stopped.type("a") == found
+        # The stack of an exception is unwound.
+        stopped.type("catch uncaught")
+        assert stopped.type("c") == "runs on"
+        while stopped.console.moving:
+            stopped.pass_one()
+        said = stopped.type("a").replace("\n", "")
+        assert said.startswith("value = 7text = 'yyy") and "(902 characters, checksum " in said
+    finally:
+        stopped.close()
