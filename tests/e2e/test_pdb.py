@@ -22,6 +22,17 @@ SCRIPT = """\
     breakpoint()
     print(f"total {total}", flush=True)
     """
+#: Rank 1 waits for rank 0, as in all_reduce.
+COLLECTIVE = """\
+    import os
+    import time
+    if os.environ["SLURM_PROCID"] == "0":
+        breakpoint()
+        open("reached", "w").close()
+    while not os.path.exists("reached"):
+        time.sleep(0.01)
+    print("all done", flush=True)
+    """
 BREAK = line_of(SCRIPT, "breakpoint()")
 
 
@@ -73,6 +84,17 @@ async def test_ranks_by_a_script(project: Project) -> None:
     done = await project.tk("pdb", "-c", "on 9", "train.py", code=2)
     assert "begun" not in done.out
     assert not await loops(project)
+
+
+@pytest.mark.slow
+async def test_a_script_goes_on_while_other_ranks_wait_for_the_one_that_stands(
+    project: Project,
+) -> None:
+    project.write("train.py", COLLECTIVE)
+    await project.up("node1", "--cpus", "4")
+    words = ("pdb", "-c", "c", "-c", "p 40 + 2", "-c", "c", "srun", "-n", "2", "python", "train.py")
+    done = await project.tk(*words, timeout_s=60)
+    assert "42" in done.out and "all done" in done.out, done
 
 
 @pytest.mark.slow

@@ -94,17 +94,31 @@ class ConsoleShell:
         while not condition() and not self.over:
             await self._changed.wait()
 
-    async def give(self, line: str, *, last: bool, stop_s: float | None = _STOP_S) -> None:
+    async def give(self, line: str, *, last: bool) -> None:
         """Take a line of a script; return once it is answered.
 
-        Ranks that it lets run have stop_s to stop: the next line is for where they stop.
+        Ranks that it lets run have 10 s to stop: the next line is for where they stop.
         """
         stood = not self.core.moving and not last
         self.type(line)
         await self.idle()
+        if stood:
+            await self._stop()
+
+    async def follow(self, line: str) -> None:
+        """As `give`, but wait without a limit until the first of those ranks stands, or all end."""
+        before = self.core.standing
+        self.type(line)
+        await self.idle()
+        if before - self.core.standing:
+            await self.until(lambda: not self.core.moving or bool(self.core.standing - before))
+            # The others may wait for that one in a collective.
+            await self._stop()
+
+    async def _stop(self) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(stop_s):
-                await self.until(lambda: not (stood and self.core.moving))
+            async with asyncio.timeout(_STOP_S):
+                await self.until(lambda: not self.core.moving)
 
     async def _read(self, channel: Channel) -> None:
         frames = DapReader()

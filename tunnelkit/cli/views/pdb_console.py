@@ -146,7 +146,7 @@ class PdbConsole:
             line = await self._script.next(over)
             if line is None or over.done():
                 break
-            if not await _before(over, shell.give(line, last=False, stop_s=None)):
+            if not await _before(over, shell.follow(line)):
                 break
             if not shell.core.has_living:
                 # A launcher ends after its ranks.

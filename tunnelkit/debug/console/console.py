@@ -104,6 +104,11 @@ class Console:
         return self._listeners.any_in("running")
 
     @property
+    def standing(self) -> frozenset[tuple[int, int]]:
+        """The ranks that lines go to and that stand, each with a number of its stop."""
+        return self._listeners.standing
+
+    @property
     def all_there(self) -> bool:
         """True once every rank that is expected has dialled in."""
         return len(self._there.by_rank) >= max(1, self._there.expected)

@@ -50,6 +50,14 @@ class Listeners:
         return any(rank in known and known[rank].state == state for rank in ranks)
 
     @property
+    def standing(self) -> frozenset[tuple[int, int]]:
+        """Those that stand, each with a number that is another one at its next stop."""
+        known = self._there.by_rank
+        ranks = known if self._chosen is None else self._chosen
+        there = (known[rank] for rank in ranks if rank in known)
+        return frozenset((one.rank, one.epoch) for one in there if one.state == "stopped")
+
+    @property
     def prompt(self) -> str:
         """`(tk 0-63) `, `(tk 13 · node4) `, `(tk @B: 47) `, `(tk) `."""
         if not self.ranks:
