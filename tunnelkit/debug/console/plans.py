@@ -121,7 +121,7 @@ def learn_frames(rank: RankThere) -> Generator[Need, Reply, StoppedFrame | None]
 def choose_main(rank: RankThere) -> Generator[Need, Reply, None]:
     """Choose the main thread of a paused rank, once it stands.
 
-    A pause is told of the thread that stops first. The main one may be in native code yet.
+    After a pause, pydevd reports the first thread that stops. The main one may be in native code.
     """
     epoch = rank.epoch
     if rank.lacks_main and rank.main is None:

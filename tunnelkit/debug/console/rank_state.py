@@ -177,7 +177,7 @@ class RankThere:
 
     @property
     def lacks_main(self) -> bool:
-        """True if a pause has stopped another thread than the main one, or it is not known which."""
+        """True if a pause has stopped another thread than the main one, as far as is known."""
         return self.stop_reason == "pause" and self.main != self.thread
 
     def take_threads(self, body: Message) -> None:
