@@ -86,7 +86,8 @@ def certainty_of(case: Case, found: Traceback) -> Certainty | None:
 
     Proven: it is the last that the program wrote, and the exit code is that of an exception. Of
     two logs only their times say what was written last.
-    What was raised on its way out may be what ended the job. With several ranks only torchrun's
+    What was raised on its way out may be what ended the job, and an exception within `finally` is
+    written as one within `except`. With several ranks only torchrun's
     table, with its rank, is as good. Of several tasks another one may have failed before."""
     after = case.lines_after(found.last_line - 1)
     codes = {case.exit.code, *(one.code for one in case.failed_steps)}
@@ -94,11 +95,12 @@ def certainty_of(case: Case, found: Traceback) -> Certainty | None:
         return None
     if found.root is not None:
         same = found.rank is not None and found.root.exit_code == _UNCAUGHT and found.is_last
-        same = same and not _has_tasks(case, found)
+        same = same and not found.handled and not _has_tasks(case, found)
         return Certainty.PROVEN if same and found.first_line else Certainty.LIKELY
     if found.thread:
         return Certainty.LIKELY if after <= MOST_AFTER else None
-    last = found.is_last and not found.followed and case.ends_with(found.last_line - 1)
+    single = found.is_last and not found.handled and not found.followed
+    last = single and case.ends_with(found.last_line - 1)
     alone = found.rank is None and not _has_tasks(case, found)
     if alone and last and _is_code_of_it(case):
         return Certainty.PROVEN

@@ -52,7 +52,7 @@ _LANGUAGES = (
     _language("Julia", r"ERROR: (?:LoadError: )?(?P<text>.+)", r"Stacktrace:$", code=1),
     _language("MATLAB", r"\{?(?P<text>Error using \S.*)", r"Error in \S+ \(line \d+\)", code=1),
     _language("Java", r'Exception in thread "main" (?P<text>\S.*)', code=1),
-    _language("Rust", r"thread '[^']*' panicked at (?P<text>.+)", code=101),
+    _language("Rust", r"thread '[^']*'(?: \(\d+\))? panicked at (?P<text>.+)", code=101),
     _language("Go", r"(?:panic|fatal error): (?P<text>.+)", r"goroutine \d+ \[", code=2),
 )
 #: How far below its first line the line is that makes it a last word.

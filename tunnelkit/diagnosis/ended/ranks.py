@@ -18,8 +18,10 @@ _VICTIMS = (
     "ConnectionResetError",
     "BrokenPipeError",
 )
-#: Of torch's watchdog: the C++ stack and torchrun's table follow. What is above was another try.
+#: Of torch's watchdog: the C++ stack and torchrun's table follow, one of each node. What is above
+#: was another try.
 _MOST_BEHIND = 100
+_TABLE = "Root Cause (first observed failure):"
 #: The program, or torchrun, tells that a process of it has gone.
 _LOST = re.compile(r"\bDataLoader worker |\bChildFailedError:")
 _RECORD = NextStep(
@@ -103,9 +105,10 @@ def _last_victims(case: Case) -> list[Hit]:
     """Return the marks by which ranks tell at the end that another one has gone."""
     found: list[Hit] = []
     next_line = len(case.lines)
+    most = _MOST_BEHIND * max(1, sum(_TABLE in line for line in case.lines))
     for one in reversed([one for one in case.hits if one.mark.victim]):
         behind = next_line - one.line if found else case.lines_after(one.line)
-        if behind > _MOST_BEHIND:
+        if behind > most:
             break
         found.insert(0, one)
         next_line = one.line

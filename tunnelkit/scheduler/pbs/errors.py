@@ -55,7 +55,8 @@ _OWN_LINE = re.compile(
     r"(?:\S*/)?(?:q(?:sub|stat|del|select)|pbs\w*|auth|munge): |"
     r"connection (?:refused|timed out|reset)|operation timed out|no route to host|"
     r"can(?:'t|not) connect to|unable to communicate|communication failure|"
-    r"error in connection|end of file|premature end|.*resource temporarily unavailable",
+    r"error in connection|end of file|premature end|.*resource temporarily unavailable|"
+    r".*stale (?:nfs )?file handle",
     re.IGNORECASE,
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -101,12 +102,15 @@ class AllocationManager:
                 listed=listed,
             )
 
-    async def _find_scheduler(self) -> tuple[Scheduler | None, Completed | None]:
-        """Return the scheduler, and its answer about the session's jobs where both cost one."""
-        setup = self.setup
+    async def _find_scheduler(self) -> tuple[Scheduler | None, tuple[Completed, float] | None]:
+        """Return the scheduler, and its answer about the session's jobs where both cost one.
+
+        See `JobHandle`."""
+        setup, asked_at = self.setup, time.monotonic()
         backend, link, settings = setup.backend, setup.link, setup.settings
         if backend.find_with_job is not None:
-            return await backend.find_with_job(link, settings, setup.name)
+            scheduler, done = await backend.find_with_job(link, settings, setup.name)
+            return scheduler, None if done is None else (done, asked_at)
         return await backend.find_scheduler(link, settings), None
 
     async def wait_prepared(self) -> None:

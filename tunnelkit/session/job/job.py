@@ -59,7 +59,8 @@ class JobHandle:
     status_file: in jobs_dir; the job's body (scheduler/job_script.py) reports its end there; the
     job id is appended to this name.
     cancelled: jobs that tk has cancelled. say: called with a message for the user.
-    listed: the answer to `Scheduler.find` of a moment ago, which the first `find` takes."""
+    listed: an answer to `Scheduler.find`, and the time of the question by `time.monotonic`: the
+    first `find` takes it if it is new."""
 
     def __init__(
         self,
@@ -71,10 +72,10 @@ class JobHandle:
         status_file: str | None,
         cancelled: CancelledJobs,
         say: Callable[[str], None] = lambda text: None,
-        listed: Completed | None = None,
+        listed: tuple[Completed, float] | None = None,
     ) -> None:
         self.scheduler = scheduler
-        self._listed_first, self._made_at = listed, time.monotonic()
+        self._listed_first = listed
         self._run = run
         self._name = job_name
         self._jobs_dir = jobs_dir
@@ -100,8 +101,8 @@ class JobHandle:
 
         Returns None if there is none. Raises SchedulerError."""
         first, self._listed_first = self._listed_first, None
-        is_new = time.monotonic() - self._made_at < _NEW_S
-        listed = await self._listed(first if is_new else None)
+        is_new = first is not None and time.monotonic() - first[1] < _NEW_S
+        listed = await self._listed(first[0] if first is not None and is_new else None)
         told = self._cancelled.ids()
         jobs = [job for job in listed if job.job_id not in told]
         if not jobs:

@@ -48,21 +48,26 @@ BODIES = {
         "class Saver:\n    def __enter__(self): pass\n    def __exit__(self, *_):\n"
         "        raise BrokenPipeError('gone')\nwith Saver():\n    {}['label']\n"
     ),
+    "finally": (
+        f"{OOM}class Run:\n    def finish(self): raise BrokenPipeError('gone')\nrun = Run()\n"
+        f"try:\n    {FULL}\nfinally:\n    run.finish()\n"
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("body", "code", "words", "also", "certainty"),
     [
-        ("cache", "exception", "ConnectionError: no route", "KeyError: 'k'", PROVEN),
-        ("wrapped", "exception", "OSError: no route", "KeyError: 'k'", PROVEN),
-        ("module", "exception", "JSONDecodeError: Expecting", "ModuleNotFoundError: No m", PROVEN),
-        ("retry", "exception", "KeyError: 'retry'", "torch.OutOfMemoryError: CUDA", PROVEN),
-        ("disk", "exception", "ValueError: invalid", "OSError: [Errno 28]", PROVEN),
-        ("again", "gpu-oom", "GPU", "", PROVEN),
+        ("cache", "exception", "ConnectionError: no route", "KeyError: 'k'", LIKELY),
+        ("wrapped", "exception", "OSError: no route", "KeyError: 'k'", LIKELY),
+        ("module", "exception", "JSONDecodeError: Expecting", "ModuleNotFoundError: No m", LIKELY),
+        ("retry", "exception", "KeyError: 'retry'", "torch.OutOfMemoryError: CUDA", LIKELY),
+        ("disk", "exception", "ValueError: invalid", "OSError: [Errno 28]", LIKELY),
+        ("again", "gpu-oom", "GPU", "", LIKELY),
         ("caused", "gpu-oom", "GPU", "", PROVEN),
         # What was raised on the way out is not why.
         ("exit", "exception", "KeyError: 'label'", "", LIKELY),
+        ("finally", "gpu-oom", "GPU", "", LIKELY),
     ],
 )
 def test_the_exception_that_ended_it_is_named(

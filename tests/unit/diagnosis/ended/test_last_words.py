@@ -88,6 +88,8 @@ ASSERT = "solver: mesh.cpp:88: void Mesh::read(): Assertion `n > 0' failed.\n"
         (1, MATLAB, "MATLAB: Error using load"),
         (1, JAVA, "Java: java.lang.IllegalStateException: no input"),
         (101, RUST, "Rust: src/main.rs:2:5: index out of bounds: the len is 3 but the index is 7"),
+        (101, RUST.replace("'main'", "'main' (4242)"),
+         "Rust: src/main.rs:2:5: index out of bounds: the len is 3 but the index is 7"),
         (2, GO, "Go: runtime error: index out of range [5] with length 3"),
         # The first of two ranks.
         (1, "[rank1]: " + JAVA + JAVA.replace("no input", "gone"),

@@ -51,3 +51,17 @@ def test_a_rank_that_the_watchdog_aborted_is_not_the_first_to_fail(text: str, co
 def test_it_says_at_which_collective() -> None:
     found = verdict(job("FAILED", 1), f"[rank1]:[E x] {TIMED_OUT}{DIED}{TABLE}")
     assert found.sentence == "failed: not every rank arrived at ALLREDUCE number 512"
+
+
+def test_each_node_writes_a_table_of_all_its_ranks() -> None:
+    more = "".join(
+        f"[{at}]:\n  time      : x\n  host      : n1\n  rank      : {at} (local_rank: {at})\n"
+        f"  exitcode  : -6 (pid: {at})\n  error_file: <N/A>\n  traceback : Signal 6\n"
+        for at in range(8)
+    )
+    table = TABLE.replace("Root Cause", f"Failures:\n{more}Root Cause")
+    text = f"[rank1]:[E x] {TIMED_OUT}{DIED}{table * 2}"
+    assert verdict(job("FAILED", 1), text).code == "nccl-timeout"
+    # Another try, long before the end.
+    text = f"[rank1]:[E x] {TIMED_OUT}" + "step\n" * 300 + "loss is nan\n"
+    assert verdict(job("FAILED", 3), text).code == "exit-unknown"

@@ -12,7 +12,11 @@ _LAUNCHER = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
 _SIGNALLED = "torch.distributed.elastic.multiprocessing.api.SignalException"
 #: Raised on the way out, while the true exception is handled: these, or those of these functions.
 _WRAPPERS = frozenset({_LAUNCHER, _SIGNALLED, "SystemExit"})
-_CLEAN_UP = frozenset({"__exit__", "__aexit__", "destroy_process_group"})
+_CLEAN_UP = frozenset({
+    "__exit__", "__aexit__", "destroy_process_group", "close", "finish", "cleanup", "teardown",
+    "shutdown", "flush", "disconnect",
+})  # fmt: skip
+_CALLS_CLEAN_UP = re.compile(r"\.(?:close|finish|cleanup|teardown|shutdown|flush|disconnect)\(")
 _ROOT = "Root Cause (first observed failure):"
 _ENTRY = re.compile(r"  (time|host|rank|exitcode|error_file|traceback) *: (.*)")
 _RANK = re.compile(r"([0-9]{1,9}) \(local_rank: ([0-9]{1,9})\)")
@@ -225,7 +229,9 @@ def _traceback(chain: Chain, part: Stream) -> Traceback:
 
 
 def _is_wrapper(raised: Raised) -> bool:
-    return raised.type in _WRAPPERS or any(one.function in _CLEAN_UP for one in raised.frames)
+    return raised.type in _WRAPPERS or any(
+        one.function in _CLEAN_UP or _CALLS_CLEAN_UP.search(one.source) for one in raised.frames
+    )
 
 
 def _launchers(one: Traceback) -> bool:
