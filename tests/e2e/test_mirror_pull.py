@@ -125,6 +125,21 @@ async def test_what_was_pulled_stays_the_jobs(rig: Rig) -> None:
     assert not (rig.far / "results/edited.txt").exists()
 
 
+async def test_pulled_files_that_go_here_halt_nothing(rig: Rig) -> None:
+    """No file of theirs would be deleted there."""
+    rig.write("main.py")
+    mirror = await rig.started()
+    for number in range(120):
+        rig.write(f"results/{number}.txt", "of the job\n", far=True)
+    assert len((await mirror.pull([str(rig.local / "results")])).mirrored) == 120
+    await mirror.barrier(20)
+    shutil.rmtree(rig.local / "results")
+    rig.write("main.py", "new\n")
+    await mirror.barrier(20)
+    assert (rig.far / "main.py").read_text() == "new\n"
+    assert len(list((rig.far / "results").iterdir())) == 120
+
+
 async def test_what_was_pulled_before_a_kill_stays_the_jobs(rig: Rig) -> None:
     """No pass has seen the pulled file before the session was gone."""
     rig.write("main.py")

@@ -326,9 +326,10 @@ class PushWorker:
             self._unsettled = 0
             # All that failed is sent again each time, which may be much.
             goes_on = not outcome.failed or outcome.sent or outcome.deleted
-            self._unsent = 0 if goes_on else self._unsent + 1
+            self._unsent = 0 if goes_on else self._unsent
             if outcome.failed:
                 idle_s = min(idle_s, _step(_RETRY_FAILED_S, self._unsent))
+                self._unsent += 1
         self._next_at = now + idle_s
         pending = frozenset({*outcome.failed, *outcome.changing})
         if outcome.conflicts:

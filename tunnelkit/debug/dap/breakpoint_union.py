@@ -90,11 +90,27 @@ class BreakpointUnion:
         for one, answer in zip(sent.breakpoints, objects(found), strict=False):
             if (number := whole(answer.get("id"))) is not None:
                 numbers[number] = known.get(_line(one))
+        self._note(path, numbers)
+        return own
+
+    def functions_answered(self, found: object) -> list[Message]:
+        """Note the numbers of the editor's function breakpoints; as `answered`.
+
+        They are counted with those of files. No other client sets any."""
+        answers = objects(found)
+        own = [self._with_number(one) for one in answers]
+        numbers: dict[int, int | None] = {}
+        for one, mine in zip(answers, own, strict=True):
+            if (number := whole(one.get("id"))) is not None:
+                numbers[number] = whole(mine.get("id"))
+        self._note("", numbers)
+        return own
+
+    def _note(self, path: str, numbers: dict[int, int | None]) -> None:
         self._numbers[path] = numbers
         self.renumbered = any(
             number != mine for one in self._numbers.values() for number, mine in one.items()
         )
-        return own
 
     def _with_number(self, answer: Message) -> Message:
         """Return one of the editor's with the number that it would have alone."""

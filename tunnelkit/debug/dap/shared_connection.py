@@ -209,6 +209,9 @@ class SharedConnection:
         _, name, _ = peek(body)
         if name == b"setBreakpoints":
             return self._adapter_breakpoints(body)
+        if name == b"setFunctionBreakpoints":
+            self._rewritten[whole(parse(body).get("seq")) or 0] = self._with_own_functions
+            return body
         if name == b"setExceptionBreakpoints":
             return self._adapter_filters(body)
         if name == b"configurationDone":
@@ -247,6 +250,14 @@ class SharedConnection:
         if answer.get("success") is not True:
             return answer
         own = self._breakpoints.answered(client, path, sent, found)
+        return answer if own == found else {**answer, "body": {**body, "breakpoints": own}}
+
+    def _with_own_functions(self, answer: Message) -> Message:
+        body = section(answer, "body")
+        found = body.get("breakpoints")
+        if answer.get("success") is not True or not found:
+            return answer
+        own = self._breakpoints.functions_answered(found)
         return answer if own == found else {**answer, "body": {**body, "breakpoints": own}}
 
     def _adapter_leaves(self, message: Message, body: bytes) -> bytes:

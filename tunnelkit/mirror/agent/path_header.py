@@ -122,9 +122,8 @@ def expectation(path: str, known: ExpectedState) -> dict[str, object] | None:
     """Return what the agent must find at a path if only tk has written it, or None."""
     row = known.rows.get(path)
     tried = known.tried.get(path, ())
-    if row is not None and row.sent and path in known.pulled:
-        row = None
-    if row is None and not tried:
+    # What was pulled is the job's, also where sending an equal file has begun since.
+    if path in known.pulled or (row is None and not tried):
         return None
     digests = {*tried, *((row.digest,) if row is not None and row.digest else ())}
     if row is None or not row.sent or path in known.forced:

@@ -147,7 +147,9 @@ class AgentPass:
         A halted mirror tries again and again, and each time would send all for nothing.
         """
         root, rows = self._ground.local_root, self._ground.manifest.rows
-        deletes = local_changes.classify_missing(root, difference.absent, scan).deleted
+        missing = local_changes.classify_missing(root, difference.absent, scan)
+        deletes = missing.deleted
+        local_changes.spare(deletes, missing.ignored, self._ground.pulled)
         moved = may_be_moved(root, rows, difference.changed, deletes)
         self._check_deletes(scan, deletes, self._news() | moved)
 

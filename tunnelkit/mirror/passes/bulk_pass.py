@@ -148,6 +148,8 @@ class BulkPass:
             path: there[path]
             for path in paths
             if path in own and path in there and not ground.ours(path, there[path])
+            # The content that was pulled is the job's, also where sending it has begun since.
+            if path not in ground.pulled
         }
         foreign = await edits.remotely_edited(ground.remote, ground.remote_root, unsure, own)
         ground.in_flight |= unsure.keys() - foreign
@@ -165,7 +167,7 @@ class BulkPass:
         for path, row in self._ground.manifest.rows.items():
             if not row.sent or path in work.sends or scan.entries.get(path) != row.entry:
                 continue
-            if path not in there and path in self._ground.pulled:
+            if path not in there and path in self._ground.pulled and not self._ground.fresh:
                 continue  # the job has removed its own file
             if not matches_sent(row, there.get(path)):
                 work.sends[path] = row.entry
@@ -189,7 +191,7 @@ class BulkPass:
         doubted = self._ground.conflicts.union(checked)
         suspects = edits.suspects(work.sends, rows, there, doubted)
         pulled = {path for path in work.sends.keys() & there.keys() if path in self._ground.pulled}
-        suspects = (suspects | pulled) - self._ground.in_flight
+        suspects = (suspects - self._ground.in_flight) | pulled
         edited = await edits.remotely_edited(
             self._ground.remote,
             self._ground.remote_root,
@@ -377,7 +379,7 @@ def _stays(row: ManifestEntry, entry: Entry) -> bool:
 
 
 def _sent(row: ManifestEntry | None, is_pulled: bool) -> tuple[str, ...]:
-    return () if row is None or (row.sent and is_pulled) else (row.digest,)
+    return () if row is None or is_pulled else (row.digest,)
 
 
 def _is_ours(row: ManifestEntry | None, entry: Entry, is_there: bool) -> bool:

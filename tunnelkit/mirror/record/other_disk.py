@@ -29,7 +29,7 @@ def doubt_all(manifest: Manifest, instance: str) -> bool:
     doubted = {
         path: row._replace(sent=False, proven=False, stamp="")
         for path, row in manifest.rows.items()
-        if row.sent and path not in manifest.pulled
+        if row.sent
     }
     manifest.put(doubted)
     with contextlib.suppress(OSError):  # then the next start doubts them once more

@@ -35,8 +35,10 @@ def _is_unasked(path: str, asked: Collection[str], bare: Collection[str]) -> boo
     """Return True if a part of the path that belongs to a repository is in no requested path."""
     parts = path.split("/")
     begin = max((end for end in range(len(parts) + 1) if "/".join(parts[:end]) in asked), default=0)
+    # A `.git` that is asked for is a bare repository itself.
+    named = any(_plain(one) in _NAMES for one in parts[:begin])
     return any(
-        _plain(parts[at]) in _NAMES or "/".join(parts[:at]) in bare
+        _plain(parts[at]) in _NAMES or (not named and "/".join(parts[:at]) in bare)
         for at in range(begin, len(parts))
     )
 

@@ -221,6 +221,21 @@ def test_a_line_of_two_clients_stops_where_either_wants_it_to() -> None:
     assert merged({"hitCondition": "5"}, some) == {"line": 3, "condition": "x > 1"}
 
 
+def test_function_breakpoints_are_counted_with_those_of_files() -> None:
+    union = BreakpointUnion("editor")
+    sent = union.set("editor", "/a.py", [{"line": 3}])
+    assert union.answered("editor", "/a.py", sent, [{"id": 0}]) == [{"id": 0}]
+    assert union.functions_answered([{"id": 1}]) == [{"id": 1}]
+    sent = union.set("editor", "/b.py", [{"line": 4}])
+    assert union.answered("editor", "/b.py", sent, [{"id": 2}]) == [{"id": 2}]
+    assert not union.renumbered
+    # A console's requests take numbers of the debuggee's.
+    union.answered("console", "/a.py", union.set("console", "/a.py", [{"line": 9}]), [{"id": 3}])
+    assert union.functions_answered([{"id": 5}]) == [{"id": 3}]
+    event: Message = {"body": {"hitBreakpointIds": [5, 2]}}
+    assert union.for_editor(event) == {"body": {"hitBreakpointIds": [3, 2]}}
+
+
 def test_pydevds_warning_of_a_slow_evaluation_goes_to_the_client_that_asked() -> None:
     seen: list[Message] = []
     shared = SharedConnection(on_event=seen.append)

@@ -56,6 +56,16 @@ def test_another_one_has_nothing_that_was_sent(manifest: Manifest, tmp_path: Pat
     again.close()
 
 
+def test_what_was_pulled_is_sent_to_another_disk(manifest: Manifest) -> None:
+    """There its absence is not the job's doing."""
+    manifest.put({"a": _FILE._replace(sent=False)})
+    manifest.mark_pulled(["a"])
+    manifest.put({"a": _FILE})
+    assert "a" in manifest.pulled
+    assert doubt_all(manifest, "uid two")
+    assert not manifest.rows["a"].sent
+
+
 def test_what_is_still_there_counts_as_sent(manifest: Manifest) -> None:
     """But no directory, which the agent must create again, and nothing that may still arrive."""
     doubt_all(manifest, "uid two")

@@ -41,6 +41,19 @@ def test_a_bare_repository(tmp_path: Path) -> None:
     assert unasked(str(tmp_path), paths, ["", "x/r/hooks"]) == bare - {"x/r/hooks/b/c"}
 
 
+@pytest.mark.parametrize("wanted", [".git", "lib/.git"])
+def test_one_that_is_asked_for_comes_whole(tmp_path: Path, wanted: str) -> None:
+    names = ("HEAD", "config", "objects/ab/x", "refs/heads/main", "hooks/pre-push",
+             "modules/m/HEAD", "modules/m/objects/x", "modules/m/refs/heads/main")  # fmt: skip
+    paths = {f"{wanted}/{name}" for name in names}
+    assert unasked(str(tmp_path), paths, [wanted]) == set()
+    assert unasked(str(tmp_path), paths, ["lib", ""]) == paths
+    (tmp_path / wanted / "objects").mkdir(parents=True)
+    (tmp_path / wanted / "refs").mkdir()
+    (tmp_path / wanted / "HEAD").touch()
+    assert unasked(str(tmp_path), [f"{wanted}/config"], [wanted]) == set()
+
+
 def test_a_bare_repository_that_is_here(tmp_path: Path) -> None:
     (tmp_path / "r/objects").mkdir(parents=True)
     (tmp_path / "r/refs").mkdir()

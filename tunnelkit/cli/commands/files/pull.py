@@ -87,7 +87,7 @@ def show_report(answer: PullAnswer) -> None:
     _list("not brought: no file there, or a symlink that leads out", answer["refused"])
     _list(
         "left as they are: mirrored from here (`tk sync --theirs` for edits), or a repository's own"
-        " files, which come if you name them",
+        " files; what lies in a .git comes if you name that .git",
         answer["owned"],
     )
     _list("mirrored from now on, since no ignore rule names them", answer["mirrored"])
