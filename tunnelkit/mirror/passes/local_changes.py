@@ -104,8 +104,8 @@ def hash_changed(
 class MissingPaths(NamedTuple):
     """Paths that a scan lacks.
 
-    ignored: they stay on the cluster as they are. back: they exist again: an editor may save by
-    creating them.
+    ignored: they stay on the cluster as they are. back: they exist again, as an editor may save by
+    creating them; or their directory went during the scan, and the next one has all of it.
     """
 
     deleted: set[str]
@@ -142,7 +142,8 @@ def _kind(found: MissingPaths, root: str, path: str, scan: Scan) -> set[str] | N
     try:
         info = os.lstat(os.path.join(root, path))
     except (FileNotFoundError, NotADirectoryError):
-        return found.deleted
+        # A part of what is gone could be too little to ask before it is deleted there.
+        return found.back if _went_during(root, path, scan) else found.deleted
     except OSError:
         return None
     if renamed_by_case(root, path):
@@ -151,6 +152,12 @@ def _kind(found: MissingPaths, root: str, path: str, scan: Scan) -> set[str] | N
     if entry is None or entry.kind not in scan.kinds or _left_out(scan, path, entry.kind == DIR):
         return found.ignored
     return found.back
+
+
+def _went_during(root: str, path: str, scan: Scan) -> bool:
+    """Return True if the directory of a missing path is gone, but the scan has it."""
+    above = path.rpartition("/")[0]
+    return above in scan.entries and not os.path.lexists(os.path.join(root, above))
 
 
 def interesting(root: str, scan: Scan | None, path: str, *, is_dir: bool = False) -> bool:

@@ -46,6 +46,16 @@ def test_what_has_come_back_since_is_looked_at_again(tmp_path: Path, path: str) 
     assert told(tmp_path, scan, path) == {"back": {path}}
 
 
+def test_a_directory_that_goes_during_the_scan_is_scanned_again(tmp_path: Path) -> None:
+    """A part of its files would be few enough to be deleted there unasked."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/seen.py").touch()
+    scan = look(tmp_path)
+    (tmp_path / "src").rename(tmp_path / "trash")
+    assert told(tmp_path, scan, "src/missed.py") == {"back": {"src/missed.py"}}
+    assert told(tmp_path, look(tmp_path), "src/missed.py") == {"deleted": {"src/missed.py"}}
+
+
 @pytest.mark.parametrize(("symlinks", "fate"), [(IGNORE, "ignored"), (KEEP, "deleted")])
 def test_a_directory_that_has_become_a_symlink_hides_no_file(
     tmp_path: Path, symlinks: str, fate: str
