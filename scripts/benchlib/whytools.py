@@ -1,4 +1,4 @@
-"""What others use beside `tk why` and `tk top`: seff on a failed job, `nvitop -1` on a GPU.
+"""Other tools beside `tk why` and `tk top`: seff on a failed job, `nvitop -1` on a GPU.
 
 seff reads the accounts alone, so it needs a lab with slurmdbd; nvitop asks NVML, which a library
 of the tests' plays from a recording.

@@ -266,8 +266,8 @@ async def test_what_came_before_a_broken_transfer_is_told_once(
     live_rig.write("main.py", "1\n")
     await until(lambda: mirror.status().state is MirrorState.STALE, "it breaks off")
     await until(lambda: live_rig.seen[-1].pending_paths == ("model.bin",), "the rest is left")
-    told = [path for record in records for path in record.paths]
-    assert sorted(told) == ["main.py", "notes.py"]
+    reported = [path for record in records for path in record.paths]
+    assert sorted(reported) == ["main.py", "notes.py"]
     (warning,) = warnings
     assert warning.startswith("notes.py: other content was there, and is replaced; ")
     monkeypatch.setattr(Rsync, "push", push)

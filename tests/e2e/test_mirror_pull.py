@@ -126,7 +126,7 @@ async def test_what_was_pulled_stays_the_jobs(rig: Rig) -> None:
 
 
 async def test_pulled_files_that_go_here_halt_nothing(rig: Rig) -> None:
-    """No file of theirs would be deleted there."""
+    """The mirror would delete none of those files there."""
     rig.write("main.py")
     mirror = await rig.started()
     for number in range(120):

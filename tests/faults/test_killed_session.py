@@ -87,8 +87,8 @@ async def test_a_new_job_may_have_another_node_than_the_last(project: Project) -
     await project.do_on_login("scancel", status["job"]["id"])
     again = await project.up()
     assert again["job"]["id"] != status["job"]["id"]
-    told = await project.do_on_login("scontrol", "show", "job", again["job"]["id"])
-    assert " ReqNodeList=(null) " in told
+    record = await project.do_on_login("scontrol", "show", "job", again["job"]["id"])
+    assert " ReqNodeList=(null) " in record
 
 
 @pytest.mark.logins(login=3, node1=2)  # each refused session closes its connection

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tunnelkit.config.schema import Settings
 from tunnelkit.link.base import Link
@@ -23,6 +24,9 @@ from tunnelkit.session.agent.routes import (
 )
 from tunnelkit.session.backends.backend import AgentAddress, Backend, Question
 from tunnelkit.session.doctor.check import Check
+
+if TYPE_CHECKING:
+    from tunnelkit.scheduler.first_question import Ask
 
 #: Detection and six commands of the scheduler, 10 s at most each.
 _FIRST_S = 90.0
@@ -49,52 +53,45 @@ def _adapter(found: Detected, link: Link, settings: Settings) -> Scheduler | Non
     return adapter(wanted, found, link.name, requeues=asked.requeue, queue=asked.partition)
 
 
-async def _ask_first(
-    link: Link, settings: Settings, question: Question
+async def _detect_and_ask(
+    link: Link, settings: Settings, ask: Ask, *, version: bool = False
 ) -> tuple[Scheduler | None, Completed | None]:
+    """Return the scheduler and its answer to a question, by one command; None if it got none."""
     from tunnelkit.scheduler.first_question import first_question, parse_first
 
     wanted = settings.cluster.scheduler
     if wanted == "none":
         return None, None
     mark = f"tk-{secrets.token_hex(8)}"
+    command = first_question(wanted, mark, ask, version=version)
+    answer = parse_first(await link.run(command.argv, timeout_s=_FIRST_S), mark)
+    scheduler = _adapter(answer.detected, link, settings)
+    known = scheduler is not None and scheduler.name == answer.kind
+    return scheduler, answer.done if known else None
 
+
+async def _ask_first(
+    link: Link, settings: Settings, question: Question
+) -> tuple[Scheduler | None, Completed | None]:
     def ask(scheduler: Scheduler) -> Sequence[str] | None:
         inspector = scheduler.inspector()
         return None if inspector is None else question(inspector, link.name)
 
-    command = first_question(wanted, mark, ask)
-    done = await link.run(command.argv, timeout_s=_FIRST_S)
-    answer = parse_first(done, mark)
-    scheduler = _adapter(answer.detected, link, settings)
-    known = scheduler is not None and scheduler.name == answer.kind
-    return scheduler, answer.done if known and answer.done.stdout.strip() else None
+    scheduler, done = await _detect_and_ask(link, settings, ask)
+    return scheduler, done if done is not None and done.stdout.strip() else None
 
 
 async def _find_with_job(
     link: Link, settings: Settings, job_name: str
 ) -> tuple[Scheduler | None, Completed | None]:
-    from tunnelkit.scheduler.first_question import first_question, parse_first
-
-    wanted = settings.cluster.scheduler
-    if wanted == "none":
-        return None, None
-    mark = f"tk-{secrets.token_hex(8)}"
-
     def ask(scheduler: Scheduler) -> Sequence[str] | None:
         early = scheduler.capabilities.finds_undetected
         return scheduler.find(job_name).argv if early else None
 
-    command = first_question(wanted, mark, ask, version=True)
-    answer = parse_first(await link.run(command.argv), mark)
-    scheduler = _adapter(answer.detected, link, settings)
-    asked = (
-        scheduler is not None
-        and scheduler.name == answer.kind
-        and scheduler.capabilities.finds_undetected
-        and answer.done.exit_code == 0
-    )
-    return scheduler, answer.done if asked else None
+    scheduler, done = await _detect_and_ask(link, settings, ask, version=True)
+    asked = scheduler is not None and scheduler.capabilities.finds_undetected
+    # No jobs are an answer, too; a failed command is asked for again.
+    return scheduler, done if asked and done is not None and done.exit_code == 0 else None
 
 
 def _routes(to: AgentAddress) -> list[Route]:

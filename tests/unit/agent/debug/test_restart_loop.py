@@ -143,10 +143,10 @@ async def test_a_lost_fork_server_is_replaced(rig: LoopRig) -> None:
 
 
 async def test_the_children_of_ranks_are_told_as_no_ranks() -> None:
-    told: list[tuple[int, int]] = []
+    events: list[tuple[int, int]] = []
     doors = cast(Any, SimpleNamespace(wanted=lambda rank: 2))
     loop = RestartLoop(1, {"argv": []}, process_table(), lambda *dialled: None, doors)
-    loop._tell = lambda event: told.append((event["rank"], event["pid"]))  # type: ignore
+    loop._tell = lambda event: events.append((event["rank"], event["pid"]))  # type: ignore
     ended = subprocess.Popen(["true"])
     ended.wait()
     here, lives, gone = node_name(), os.getpid(), ended.pid
@@ -160,8 +160,8 @@ async def test_the_children_of_ranks_are_told_as_no_ranks() -> None:
     come(1, 1, here, lives)
     come(1, 0, here, 71, gone)  # its child
     come(1, 1, here, 72, 1)  # a child without parents, while its rank lives
-    assert told == [(0, gone), (1, lives)]
+    assert events == [(0, gone), (1, lives)]
     come(1, 0, here, 73, 9)  # the launcher starts it again
     come(1, 0, "node2", 73, 9)
     come(2, 1, here, lives)
-    assert told[2:] == [(0, 73), (0, 73), (1, lives)]
+    assert events[2:] == [(0, 73), (0, 73), (1, lives)]

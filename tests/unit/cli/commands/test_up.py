@@ -88,5 +88,5 @@ async def test_the_same_host_in_other_words_is_no_other_cluster(
     assert capsys.readouterr().err == ""
     # A file may have been changed since: `tk up` alone tells the state of what is up.
     await up._check_same_cluster(launch("me@beta"), status)
-    told = capsys.readouterr().err
-    assert "tunnelkit.toml:2 says me@beta; this session goes to alpha, until tk down" in told
+    printed = capsys.readouterr().err
+    assert "tunnelkit.toml:2 says me@beta; this session goes to alpha, until tk down" in printed

@@ -146,12 +146,12 @@ def test_ranks_are_told_once_all_of_them_wait(screen: Screen) -> None:
 
 
 def test_ranks_that_their_launcher_starts_again_are_told_once_all_are_back(screen: Screen) -> None:
-    told = [
+    printed = [
         screen.show("rank", generation=1, rank=rank, wanted=3, node="n1", pid=first + rank)
         for first in (100, 200, 300)
         for rank in (1, 0, 2)
     ]
-    assert told == [[], [], ["run 1 · all 3 ranks wait (n1: 0-2)"]] * 3
+    assert printed == [[], [], ["run 1 · all 3 ranks wait (n1: 0-2)"]] * 3
 
 
 def test_ranks_out_of_reach_are_told(screen: Screen) -> None:

@@ -1,4 +1,4 @@
-"""What was pulled is never taken for tk's own, also where sending it has begun since."""
+"""A pulled file is never taken for tk's own, also where sending it has begun since."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def look(root: Path, *exclude: str, symlinks: str = KEEP) -> Scan:
     return Scanner(str(root), rules, links.judge, kinds=links.kinds).scan()
 
 
-def told(root: Path, scan: Scan, *paths: str) -> dict[str, set[str]]:
+def classified(root: Path, scan: Scan, *paths: str) -> dict[str, set[str]]:
     absent = [path for path in paths if path not in scan.entries]
     found = classify_missing(str(root), absent, scan)._asdict()
     return {fate: paths for fate, paths in found.items() if paths}
@@ -28,7 +28,7 @@ def told(root: Path, scan: Scan, *paths: str) -> dict[str, set[str]]:
 def test_what_is_gone_was_deleted(tmp_path: Path) -> None:
     (tmp_path / "was a directory").write_text("a file")
     gone = ["a.py", "d/a.py", "was a directory/a.py"]
-    assert told(tmp_path, look(tmp_path), *gone) == {"deleted": set(gone)}
+    assert classified(tmp_path, look(tmp_path), *gone) == {"deleted": set(gone)}
 
 
 @pytest.mark.parametrize("path", ["a.py", "d/a.py", "d/new/a.py", ".gitignore"])
@@ -37,13 +37,13 @@ def test_what_has_come_back_since_is_looked_at_again(tmp_path: Path, path: str) 
     scan = look(tmp_path)
     (tmp_path / path).parent.mkdir(exist_ok=True)
     (tmp_path / path).write_text("saved anew")
-    assert told(tmp_path, scan, path) == {"back": {path}}
+    assert classified(tmp_path, scan, path) == {"back": {path}}
     (tmp_path / path).unlink()
     (tmp_path / path).symlink_to("elsewhere")
-    assert told(tmp_path, scan, path) == {"back": {path}}
+    assert classified(tmp_path, scan, path) == {"back": {path}}
     os.unlink(tmp_path / path)
     (tmp_path / path).mkdir()
-    assert told(tmp_path, scan, path) == {"back": {path}}
+    assert classified(tmp_path, scan, path) == {"back": {path}}
 
 
 def test_a_directory_that_goes_during_the_scan_is_scanned_again(tmp_path: Path) -> None:
@@ -52,8 +52,8 @@ def test_a_directory_that_goes_during_the_scan_is_scanned_again(tmp_path: Path) 
     (tmp_path / "src/seen.py").touch()
     scan = look(tmp_path)
     (tmp_path / "src").rename(tmp_path / "trash")
-    assert told(tmp_path, scan, "src/missed.py") == {"back": {"src/missed.py"}}
-    assert told(tmp_path, look(tmp_path), "src/missed.py") == {"deleted": {"src/missed.py"}}
+    assert classified(tmp_path, scan, "src/missed.py") == {"back": {"src/missed.py"}}
+    assert classified(tmp_path, look(tmp_path), "src/missed.py") == {"deleted": {"src/missed.py"}}
 
 
 @pytest.mark.parametrize(("symlinks", "fate"), [(IGNORE, "ignored"), (KEEP, "deleted")])
@@ -66,7 +66,7 @@ def test_a_directory_that_has_become_a_symlink_hides_no_file(
     root = tmp_path / "root"
     root.mkdir()
     (root / "data").symlink_to(tmp_path / "elsewhere")
-    assert told(root, look(root, symlinks=symlinks), "data/x.csv") == {fate: {"data/x.csv"}}
+    assert classified(root, look(root, symlinks=symlinks), "data/x.csv") == {fate: {"data/x.csv"}}
 
 
 def test_what_a_rule_leaves_out_now_is_ignored(tmp_path: Path) -> None:
@@ -78,8 +78,10 @@ def test_what_a_rule_leaves_out_now_is_ignored(tmp_path: Path) -> None:
         if not (tmp_path / path).exists():
             (tmp_path / path).write_text("x")
     scan = look(tmp_path, "*.log", "out/")
-    assert told(tmp_path, scan, *here, "sub/.tkignore") == {"ignored": {*here, "sub/.tkignore"}}
-    assert told(tmp_path, scan, "out/gone.py") == {"deleted": {"out/gone.py"}}
+    assert classified(tmp_path, scan, *here, "sub/.tkignore") == {
+        "ignored": {*here, "sub/.tkignore"}
+    }
+    assert classified(tmp_path, scan, "out/gone.py") == {"deleted": {"out/gone.py"}}
 
 
 def test_what_is_in_a_virtual_environment_is_ignored(tmp_path: Path) -> None:
@@ -87,19 +89,19 @@ def test_what_is_in_a_virtual_environment_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "env/bin/python").write_text("x")
     (tmp_path / "env" / VENV_MARK).write_text("home = /usr\n")
     here = ["env", "env/bin", "env/bin/python", f"env/{VENV_MARK}"]
-    assert told(tmp_path, look(tmp_path), *here) == {"ignored": set(here)}
+    assert classified(tmp_path, look(tmp_path), *here) == {"ignored": set(here)}
 
 
 def test_what_is_never_mirrored_is_ignored(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "was a file")
     (tmp_path / "link").symlink_to("was a file")
-    assert told(tmp_path, look(tmp_path), "was a file") == {"ignored": {"was a file"}}
+    assert classified(tmp_path, look(tmp_path), "was a file") == {"ignored": {"was a file"}}
     scan = look(tmp_path, symlinks=IGNORE)
-    assert told(tmp_path, scan, "link", "was a file") == {"ignored": {"link", "was a file"}}
+    assert classified(tmp_path, scan, "link", "was a file") == {"ignored": {"link", "was a file"}}
 
 
 def test_nobody_can_tell_of_what_is_in_a_closed_directory(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir()
     scan = look(tmp_path)
     scan.unreadable["closed"] = "Permission denied"  # root would read it
-    assert told(tmp_path, scan, "closed/a.py") == {}
+    assert classified(tmp_path, scan, "closed/a.py") == {}

@@ -1,22 +1,17 @@
-"""qstat's answers, read, as a real OpenPBS 23.06 gave them; and what each comment means."""
+"""qstat's answers, read, as a real OpenPBS 23.06 gave them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import partial
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.unit.scheduler.pbs_transcripts import answer, as_text
 from tunnelkit.errors import SchedulerError, UsageError
 from tunnelkit.model import Completed, JobState, JobStatus
-from tunnelkit.scheduler.base import PendingCause, Scheduler
+from tunnelkit.scheduler.base import Scheduler
 from tunnelkit.scheduler.pbs.adapter import PBS, Qstat
-from tunnelkit.scheduler.pbs.parse import nodes_of, parse_full, parse_json, seconds
-from tunnelkit.scheduler.pbs.states import STATES, ending, judge
+from tunnelkit.scheduler.pbs.parse import nodes_of, parse_full, seconds
 from tunnelkit.scheduler.pbs.torque import Torque
 
 DOWN = Completed(
@@ -327,53 +322,6 @@ def test_estimate() -> None:
         assert ask(done(one.encode()), "17.login").start_estimate == wanted
 
 
-# --- words -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("comment", "verdict"),
-    [
-        ("", PendingCause.WAIT),
-        ("Not Running: Insufficient amount of resource: host ", PendingCause.WAIT),
-        ("Not Running: Insufficient amount of resource: ngpus", PendingCause.WAIT),
-        ("Not Running: No available resources on nodes", PendingCause.WAIT),
-        ("Not Running: Job would conflict with reservation or top job", PendingCause.WAIT),
-        ("Not Running: Draining system to allow 3.server to run", PendingCause.WAIT),
-        ("something new", PendingCause.WAIT),
-        ("Not Running: User has reached queue gpu running job limit.", PendingCause.QUOTA),
-        ("Not Running: Queue gpu per-user limit reached on resource ngpus", PendingCause.QUOTA),
-        ("Not Running: Insufficient amount of server resource: lic (R: 1 A: 0 T: 9)",
-         PendingCause.QUOTA),
-        ("Not Running: Queue not started.", PendingCause.HELD),
-        ("Not Running: Node is in an ineligible state: offline", PendingCause.HELD),
-        ("Hold_Types = s", PendingCause.HELD),
-        ("Hold_Types = u; Job held by alice", PendingCause.HELD),
-        (
-            "Can Never Run: Insufficient amount of resource: ngpus (R: 9 A: 2 T: 2)",
-            PendingCause.FIX,
-        ),
-        ("Can Never Run: Not enough total nodes available", PendingCause.FIX),
-    ],
-)  # fmt: skip
-def test_verdicts(comment: str, verdict: PendingCause) -> None:
-    assert judge(comment)[0] is verdict
-    assert judge(comment)[1]
-    assert PBS().verdict(JobStatus("1", JobState.PENDING, "Q", reason=comment)) is verdict
-
-
-@pytest.mark.parametrize(
-    ("code", "torque", "words"),
-    [
-        ("-29", False, "time limit"), ("-27", False, "more memory"), ("271", False, "qdel"),
-        ("0", False, "by itself"), ("3", False, "exit code 3"), ("", False, "over"),
-        ("-999", False, "-999"), ("-11", True, "time limit"), ("-10", True, "more memory"),
-        ("137", False, "KILL"), ("143", True, "TERM"),
-    ],
-)  # fmt: skip
-def test_endings(code: str, torque: bool, words: str) -> None:
-    assert words in ending(code, "Job run at ...", torque=torque)
-
-
 # --- nodes and numbers -------------------------------------------------------------------------
 
 
@@ -405,93 +353,9 @@ def test_seconds() -> None:
     assert seconds("banana") is None
 
 
-# --- whatever comes ----------------------------------------------------------------------------
-
-_LINES = st.lists(
-    st.one_of(
-        st.sampled_from(sorted(STATES)).map(lambda letter: f"    job_state = {letter}"),
-        st.text(max_size=30).map(lambda text: f"    exec_host = {text}"),
-        st.text(max_size=30).map(lambda text: f"    comment = {text}"),
-        st.text(max_size=20).map(lambda text: f"    Resource_List.walltime = {text}"),
-        st.text(max_size=20).map(lambda text: "\t" + text),
-        st.just("Job Id: 14.login"),
-        st.just("    Job_Name = tk-x"),
-        st.just("    Job_Owner = alice@login"),
-        st.text(max_size=30),
-    )
-)
-
-
-@given(lines=_LINES, stderr=st.text(max_size=40), code=st.integers(0, 255))
-def test_no_text_raises_anything_but_scheduler_errors(
-    lines: list[str], stderr: str, code: int
-) -> None:
-    text = "\n".join(["tk-user alice", "Job Id: 14.login", *lines]).encode()
-    _only_scheduler_errors(Completed(code, text, stderr.encode()))
-
-
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
-    max_leaves=8,
-)
-
-
-@given(job=_JSON, jobs=_JSON, now=_JSON)
-def test_no_json_raises_anything_but_scheduler_errors(
-    job: object, jobs: object, now: object
-) -> None:
-    for data in ({"Jobs": {"14.login": job}, "timestamp": now}, {"Jobs": jobs}, jobs):
-        _only_scheduler_errors(done(json.dumps(data).encode()))
-
-
-@given(st.binary(max_size=200), st.binary(max_size=50), st.integers(0, 255))
-def test_no_bytes_raise_anything_but_scheduler_errors(out: bytes, err: bytes, code: int) -> None:
-    _only_scheduler_errors(Completed(code, out, err))
-
-
-@given(st.dictionaries(st.sampled_from(["stime", "comment", "exec_host"]), st.text(max_size=30)))
-def test_records_come_back_as_they_were_told(attributes: dict[str, str]) -> None:
-    text = json.dumps({"Jobs": {"1.s": attributes}})
-    records = parse_json(text)
-    assert records is not None
-    assert records[0].attributes == attributes
-
-
-def _only_scheduler_errors(told: Completed) -> None:
-    for scheduler in (PBS(), PBS(history=False), Torque()):
-        calls: list[Callable[[], object]] = [
-            partial(scheduler.parse_query, told, ["14.login"]),
-            partial(scheduler.parse_find, told, "tk-x"),
-            *(
-                partial(parse, told)
-                for parse in (
-                    scheduler.parse_submit,
-                    scheduler.parse_cancel,
-                    scheduler.parse_estimate,
-                    scheduler.parse_history,
-                )
-            ),
-        ]
-        for call in calls:
-            try:
-                call()
-            except SchedulerError as error:
-                assert error.one_line()
-
-
-def test_a_dependency_is_told_instead_of_the_hold() -> None:
+def test_a_dependency_is_named_instead_of_the_hold() -> None:
     lines = "Job Id: 7.x\n    job_state = H\n    Hold_Types = s\n    depend = afterany:6.x@x\n"
     assert ask(done(lines.encode()), "7.x").explanation == "waiting for job 6.x to end"
-
-
-def test_a_named_node_may_never_have_as_many() -> None:
-    words = judge("Not Running: Insufficient amount of resource: ngpus")[1]
-    assert "(ngpus)" in words and "pbsnodes" in words
-    assert (
-        "pbsnodes"
-        not in judge("Not Running: Insufficient amount of resource: ngpus (R: 2 A: 0 T: 2)")[1]
-    )
 
 
 @pytest.mark.parametrize(
