@@ -268,11 +268,12 @@ class Session:
 
     async def _end(self, why: str, cause: TunnelkitError | None) -> None:
         said = f"the allocation is over: {why}"
-        await self.loops.close(said)
-        self.time_limit.close()
         self.events.add("scheduler", why, error=cause)
+        # First: a terminal that the loops' end releases may ask for the state at once.
         self.states.become(SessionState.ENDED, why)
         self._say(said)
+        await self.loops.close(said)
+        self.time_limit.close()
         # An agent that ended unheard sent no BYE: its runs, shells and calls would wait on.
         await self.agents.are_over(said)
         last = await self._watch.last_state()
