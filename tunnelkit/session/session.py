@@ -269,8 +269,7 @@ class Session:
     async def _end(self, why: str, cause: TunnelkitError | None) -> None:
         said = f"the allocation is over: {why}"
         self.events.add("scheduler", why, error=cause)
-        # First: a terminal that the loops' end releases may ask for the state at once.
-        self.states.become(SessionState.ENDED, why)
+        self.states.become(SessionState.ENDED, why)  # before a loop's terminal ends and asks
         self._say(said)
         await self.loops.close(said)
         self.time_limit.close()
