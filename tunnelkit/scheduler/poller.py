@@ -118,6 +118,11 @@ class Poller:
         self._pokes += 1
         poked.set()
 
+    def learn(self, status: JobStatus) -> None:
+        """Take a job's status from an answer of this moment: the next watcher need not ask."""
+        self._answers[status.job_id] = _Answer(status, self._clock(), self._pokes)
+        self._seen.add(status.job_id)
+
     async def watch(self, job_id: str, *, hurried: bool = False) -> AsyncGenerator[JobStatus]:
         """Yield the job's status after each query, until it has ENDED (the last one yielded).
 

@@ -87,6 +87,8 @@ class JobHandle:
         self._left: list[str] = []
         #: A submission without an answer yet.
         self._submission: Submission | None = None
+        #: A list of the jobs just after the submission.
+        self._seen_first: Completed | None = None
         self._cancelled = cancelled
         self._poller = Poller(run, scheduler, confirm_end=self._confirm_end)
         self.job_id: str | None = None
@@ -170,6 +172,7 @@ class JobHandle:
                     await self.drop_twins()
                     return found.job_id
                 self.job_id = self.scheduler.parse_submit(await self._submit(command, waiting))
+                self._learn_first_state()
                 return self.job_id
             except (ConnectionFailed, SchedulerError, TimeoutExpired) as error:
                 attempt += 1
@@ -183,12 +186,24 @@ class JobHandle:
             other = self.scheduler.amended(command, done)
             return done if other is None else await self._run(other)
         cancel = self.scheduler.cancel("1").argv[:-1]
+        look = self.scheduler.find(self._name).argv
         self._submission = Submission(
-            self._run, command, cancel, jobs_dir=self._jobs_dir, name=self._name
+            self._run, command, cancel, look, jobs_dir=self._jobs_dir, name=self._name
         )
         done = await self._submission.answer(waiting)
-        self._submission = None
+        self._seen_first, self._submission = self._submission.looked, None
         return done
+
+    def _learn_first_state(self) -> None:
+        """Take the job's state from the list that came with the answer to its submission."""
+        listed, self._seen_first = self._seen_first, None
+        if listed is None:
+            return
+        # What can't be read is asked for in the usual way.
+        with contextlib.suppress(SchedulerError):
+            for status in self.scheduler.parse_find(listed, self._name):
+                if status.job_id == self.job_id:
+                    self._poller.learn(status)
 
     async def wait_running(self, pending: PendingWatcher) -> JobStatus:
         """Wait until the job runs; `pending` gets every pending state.

@@ -90,13 +90,30 @@ answer() {
   cat "$d/err" >&2
 }
 """
-# $1 directory, $2 seconds, $3 size of the job's script (stdin), $4 the cancel command, $5 _CALL,
-# then the submission's argv. If another submission of the same name is under way, it waits for that
-# one instead. `mkdir` of `began` succeeds only once, so the submission begins only once.
+# $1 directory, $2 a command that lists jobs. Prints the list after the answer to a submission that
+# was accepted: on a free node the job runs by then. A scheduler that is slow now is not waited for.
+_LOOK = r"""
+look() {
+  read -r code <"$1/code" && [ "$code" = 0 ] || return 0
+  rm -f "$1/look"
+  (eval "$2" >"$1/look.new" && mv -f "$1/look.new" "$1/look") </dev/null >/dev/null 2>&1 &
+  left=50
+  while [ ! -e "$1/look" ] && [ $left -gt 0 ] && kill -0 $! 2>/dev/null; do
+    sleep 0.02
+    left=$((left - 1))
+  done
+  [ ! -e "$1/look" ] || { printf '\ntk-look %s\n' "${1##*/}"; cat "$1/look"; }
+}
+"""
+# $1 directory, $2 seconds, $3 size of the job's script (stdin), $4 the cancel command, $5 a command
+# for `look` or "", $6 _CALL, then the submission's argv. If another submission of the same name is
+# under way, it waits for that one instead. `mkdir` of `began` succeeds only once, so the submission
+# begins only once.
 _BEGIN = (
     _WAIT
+    + _LOOK
     + r"""
-d=$1 s=$2 size=$3 mask=$(umask)
+d=$1 s=$2 size=$3 jobs=$5 mask=$(umask)
 umask 077
 mkdir -p "$d" && cat >"$d/script.$$" && [ "$(wc -c <"$d/script.$$")" -eq "$size" ] || exit 74
 for other in "${d%-*}"-*; do
@@ -112,13 +129,14 @@ done
 find "${d%/*}" -maxdepth 1 -name "$(basename "${d%.sub-*}").status.*" -mtime +60 -exec rm -f {} +
 mv -f "$d/script.$$" "$d/script"
 if [ ! -e "$d/stop" ] && mkdir "$d/began" 2>/dev/null; then
-  cancel=$4 call=$5
-  shift 5
+  cancel=$4 call=$6
+  shift 6
   trap '' HUP
   $(command -v setsid) sh -c "$call" tk-submit "$d" "$cancel" "$mask" "$@" \
     </dev/null >/dev/null 2>&1 &
 fi
 answer "$d" "$s"
+[ -z "$jobs" ] || look "$d" "$jobs"
 """
 )
 # $1 directory, $2 seconds.
@@ -163,14 +181,25 @@ class Submission:
     """One submission of the job `name`. Call `answer`, or the function `stop`.
 
     cancel: argv of the scheduler's cancel command, without the job id.
+    look: argv that lists the user's jobs of that name, run once the job has an id.
     jobs_dir: tk's directory for jobs on the cluster."""
 
     def __init__(
-        self, run: Run, command: Command, cancel: tuple[str, ...], *, jobs_dir: str, name: str
+        self,
+        run: Run,
+        command: Command,
+        cancel: tuple[str, ...],
+        look: tuple[str, ...] = (),
+        *,
+        jobs_dir: str,
+        name: str,
     ) -> None:
+        #: The answer to `look` after an accepted submission; None if it did not come.
+        self.looked: Completed | None = None
         self._run = run
         self._command = command
         self._cancel = shlex.join(cancel)
+        self._look = shlex.join(look)
         self._prefix = f"{jobs_dir}/{name}.sub-"
         self._base = f"{self._prefix}{secrets.token_hex(8)}"
         self._own = self._base
@@ -207,8 +236,9 @@ class Submission:
 
     async def _begin(self) -> _Told:
         size = str(len(self._command.stdin))
-        words = (self._own, str(_FIRST_LOOK_S), size, self._cancel, _CALL, *self._command.argv)
-        done = await self._run(Command(("sh", "-c", _BEGIN, "sh", *words), self._command.stdin))
+        words = (self._own, str(_FIRST_LOOK_S), size, self._cancel, self._look, _CALL)
+        argv = ("sh", "-c", _BEGIN, "sh", *words, *self._command.argv)
+        done = await self._run(Command(argv, self._command.stdin))
         told = self._read(done)
         if told.state == "none":
             raise SchedulerError("the submission was stopped", hint="once more: tk up")
@@ -236,7 +266,9 @@ class Submission:
         if found[3] == b"stopped":
             state = "none"
         code = int(found[3]) if state == "answered" and found[3] else 0
-        return _Told(state, base, Completed(code, done.stdout[found.end() :], done.stderr))
+        said, mark, listed = done.stdout[found.end() :].partition(b"\ntk-look %s\n" % found[2])
+        self.looked = Completed(0, listed, b"") if mark else None
+        return _Told(state, base, Completed(code, said, done.stderr))
 
     @property
     def directory(self) -> str:

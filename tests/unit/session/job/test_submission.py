@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import time
@@ -33,6 +34,7 @@ class Login:
         self.after: Callable[[], None] = lambda: None
         self.program("sbatch", 'cat >>"$0.script"; umask >>"$0.umask"; echo 7')
         self.program("scancel", 'echo "$@" >>"$0.ids"')
+        self.program("squeue", 'printf "%s runs\\n" "$1"')
 
     def program(self, name: str, body: str) -> None:
         path = self.dir / name
@@ -62,7 +64,8 @@ class Login:
     def submission(self, script: bytes = b"body\n") -> Submission:
         command = Command((str(self.dir / "sbatch"), "--job-name=x y"), script)
         cancel = (str(self.dir / "scancel"),)
-        return Submission(self.run, command, cancel, jobs_dir=str(self.jobs), name="tk-p")
+        look = (str(self.dir / "squeue"), "it's 7")
+        return Submission(self.run, command, cancel, look, jobs_dir=str(self.jobs), name="tk-p")
 
     async def stop(self, own: Submission | None = None) -> bool:
         return await stop(self.run, str(self.jobs), "tk-p", own)
@@ -87,7 +90,7 @@ def lost() -> None:
 
 
 async def test_the_answer_is_had_at_once(login: Login, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not at the end of the look."""
+    """Not at the end of the wait."""
     monkeypatch.setattr(submission, "_FIRST_LOOK_S", 30)
     own_umask = os.umask(0o022)
     os.umask(own_umask)
@@ -105,6 +108,47 @@ async def test_a_refusal_is_the_programs_own(login: Login) -> None:
     login.program("sbatch", "echo some; echo 'no such partition' >&2; exit 3")
     done = await login.submission().answer(unheard)
     assert (done.exit_code, done.text, done.error_text) == (3, "some\n", "no such partition")
+
+
+async def test_the_jobs_are_listed_after_an_accepted_submission(login: Login) -> None:
+    login.program("sbatch", "cat >/dev/null; printf 7")  # without a last newline
+    own = login.submission()
+    assert (await own.answer(unheard)).text == "7"
+    assert own.looked == Completed(0, b"it's 7 runs\n", b"")
+    login.program("sbatch", "exit 3")
+    refused = login.submission()
+    assert (await refused.answer(unheard)).exit_code == 3
+    assert refused.looked is None
+    assert login.calls("squeue") == 1
+
+
+@pytest.mark.parametrize("squeue", ["echo half; exit 1", 'read -r _ <"$(dirname "$0")/never"'])
+async def test_a_list_that_fails_or_hangs_costs_only_the_list(login: Login, squeue: str) -> None:
+    login.program("squeue", squeue)
+    os.mkfifo(login.dir / "never")
+    own = login.submission()
+    assert (await own.answer(unheard)).text == "7\n"
+    assert own.looked is None
+    assert login.calls() == login.calls("squeue") == 1
+    # The one that hangs, if it is that, ends.
+    with contextlib.suppress(OSError):
+        os.close(os.open(login.dir / "never", os.O_WRONLY | os.O_NONBLOCK))
+
+
+async def test_a_list_is_no_older_than_its_answer(login: Login) -> None:
+    """The reply was lost, and is asked for again."""
+    login.program("squeue", 'echo x >>"$0.times"; wc -l <"$0.times" | tr -d " "')
+    losses = [lost]
+
+    def after() -> None:
+        if losses:
+            losses.pop()()
+
+    login.after = after
+    own = login.submission()
+    assert (await own.answer(unheard)).text == "7\n"
+    assert own.looked is not None
+    assert int(own.looked.stdout) == login.calls("squeue")
 
 
 async def test_lost_replies_and_lost_requests_make_one_call(login: Login) -> None:
