@@ -49,6 +49,8 @@ class Capabilities:
     agent_starts_peers: the first node's agent starts those on the other nodes, as steps of the job.
     names_canceller: `canceller` works.
     finds_undetected: `find` needs nothing that the detection finds out, but the programs' PATH.
+    undecided: text in `find`'s answer about a job that the scheduler has not looked at yet; "" if
+    it does not show that.
     """
 
     enters_jobs: bool = False
@@ -56,6 +58,7 @@ class Capabilities:
     agent_starts_peers: bool = True
     names_canceller: bool = False
     finds_undetected: bool = False
+    undecided: str = ""
 
 
 class PendingCause(Enum):

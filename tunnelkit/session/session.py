@@ -230,7 +230,8 @@ class Session:
         self.files.node_is(await self.agents.reach(allocated))
         await self._watch.begin(self._tasks.spawn)
         self._tasks.spawn(self.agents.peers.start())
-        await self._adopt_loops(self.agents.node)
+        if not self.cluster.is_new:  # else its agent has no loops
+            await self._adopt_loops(self.agents.node)
         self._tasks.spawn(self.attached_nodes.adopt(self._adopt_loops))
 
     async def _adopt_loops(self, node: str) -> int:
@@ -282,8 +283,7 @@ class Session:
 
     async def break_off(self, failure: TunnelkitError) -> None:
         """Enter state `ended` after an error of tk itself; every command gets `failure`.
-        The allocation and its processes stay: the next session can take them over.
-        """
+        The allocation and its processes stay: the next session can take them over."""
         self.states.fail(SessionState.ENDED, failure)
         for ending in (self._tasks.cancel(), self.loops.close(), self.agents.break_off()):
             try:

@@ -94,7 +94,11 @@ class Slurm(LoginPrograms):
         self._requeues = requeues
 
     capabilities = Capabilities(
-        enters_jobs=True, joins_jobs=True, names_canceller=True, finds_undetected=True
+        enters_jobs=True,
+        joins_jobs=True,
+        names_canceller=True,
+        finds_undetected=True,
+        undecided="|PENDING|None|",
     )
 
     @property

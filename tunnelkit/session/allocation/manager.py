@@ -77,6 +77,11 @@ class AllocationManager:
         foreign = self.job is not None and self.job.foreign
         return self._entered or (foreign and self.setup.started)
 
+    @property
+    def is_new(self) -> bool:
+        """True if this session has submitted the job: no earlier one had an agent in it."""
+        return self.job is not None and self.job.submitted and not self.adopted
+
     # -- the cluster ------------------------------------------------------
 
     async def prepare(self) -> None:

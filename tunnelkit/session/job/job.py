@@ -186,9 +186,14 @@ class JobHandle:
             other = self.scheduler.amended(command, done)
             return done if other is None else await self._run(other)
         cancel = self.scheduler.cancel("1").argv[:-1]
-        look = self.scheduler.find(self._name).argv
         self._submission = Submission(
-            self._run, command, cancel, look, jobs_dir=self._jobs_dir, name=self._name
+            self._run,
+            command,
+            cancel,
+            look=self.scheduler.find(self._name).argv,
+            undecided=self.scheduler.capabilities.undecided,
+            jobs_dir=self._jobs_dir,
+            name=self._name,
         )
         done = await self._submission.answer(waiting)
         self._seen_first, self._submission = self._submission.looked, None

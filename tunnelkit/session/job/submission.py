@@ -90,13 +90,21 @@ answer() {
   cat "$d/err" >&2
 }
 """
-# $1 directory, $2 a command that lists jobs. Prints the list after the answer to a submission that
-# was accepted: on a free node the job runs by then. A scheduler that is slow now is not waited for.
+# $1 directory, $2 a command that lists jobs, $3 text in the list while the scheduler has not looked
+# at the job, or "". Prints the list after the answer to a submission that was accepted: on a free
+# node the job runs within tenths of a second. A scheduler that is slow now is not waited for.
 _LOOK = r"""
 look() {
   read -r code <"$1/code" && [ "$code" = 0 ] || return 0
   rm -f "$1/look"
-  (eval "$2" >"$1/look.new" && mv -f "$1/look.new" "$1/look") </dev/null >/dev/null 2>&1 &
+  (
+    for _ in 1 2 3 4 5; do
+      eval "$2" >"$1/look.new" || exit
+      [ -n "$3" ] && grep -qF -e "$3" "$1/look.new" || break
+      sleep 0.1
+    done
+    mv -f "$1/look.new" "$1/look"
+  ) </dev/null >/dev/null 2>&1 &
   left=50
   while [ ! -e "$1/look" ] && [ $left -gt 0 ] && kill -0 $! 2>/dev/null; do
     sleep 0.02
@@ -105,15 +113,15 @@ look() {
   [ ! -e "$1/look" ] || { printf '\ntk-look %s\n' "${1##*/}"; cat "$1/look"; }
 }
 """
-# $1 directory, $2 seconds, $3 size of the job's script (stdin), $4 the cancel command, $5 a command
-# for `look` or "", $6 _CALL, then the submission's argv. If another submission of the same name is
-# under way, it waits for that one instead. `mkdir` of `began` succeeds only once, so the submission
-# begins only once.
+# $1 directory, $2 seconds, $3 size of the job's script (stdin), $4 the cancel command, $5 and $6 as
+# $2 and $3 of `look`, $7 _CALL, then the submission's argv. If another submission of the same name
+# is under way, it waits for that one instead. `mkdir` of `began` succeeds only once, so the
+# submission begins only once.
 _BEGIN = (
     _WAIT
     + _LOOK
     + r"""
-d=$1 s=$2 size=$3 jobs=$5 mask=$(umask)
+d=$1 s=$2 size=$3 jobs=$5 undecided=$6 mask=$(umask)
 umask 077
 mkdir -p "$d" && cat >"$d/script.$$" && [ "$(wc -c <"$d/script.$$")" -eq "$size" ] || exit 74
 for other in "${d%-*}"-*; do
@@ -129,14 +137,14 @@ done
 find "${d%/*}" -maxdepth 1 -name "$(basename "${d%.sub-*}").status.*" -mtime +60 -exec rm -f {} +
 mv -f "$d/script.$$" "$d/script"
 if [ ! -e "$d/stop" ] && mkdir "$d/began" 2>/dev/null; then
-  cancel=$4 call=$6
-  shift 6
+  cancel=$4 call=$7
+  shift 7
   trap '' HUP
   $(command -v setsid) sh -c "$call" tk-submit "$d" "$cancel" "$mask" "$@" \
     </dev/null >/dev/null 2>&1 &
 fi
 answer "$d" "$s"
-[ -z "$jobs" ] || look "$d" "$jobs"
+[ -z "$jobs" ] || look "$d" "$jobs" "$undecided"
 """
 )
 # $1 directory, $2 seconds.
@@ -181,7 +189,8 @@ class Submission:
     """One submission of the job `name`. Call `answer`, or the function `stop`.
 
     cancel: argv of the scheduler's cancel command, without the job id.
-    look: argv that lists the user's jobs of that name, run once the job has an id.
+    look: argv that lists the user's jobs of that name, run once the job has an id; () if nobody
+    asks. undecided: see `Capabilities`.
     jobs_dir: tk's directory for jobs on the cluster."""
 
     def __init__(
@@ -189,8 +198,9 @@ class Submission:
         run: Run,
         command: Command,
         cancel: tuple[str, ...],
-        look: tuple[str, ...] = (),
         *,
+        look: tuple[str, ...] = (),
+        undecided: str = "",
         jobs_dir: str,
         name: str,
     ) -> None:
@@ -199,7 +209,7 @@ class Submission:
         self._run = run
         self._command = command
         self._cancel = shlex.join(cancel)
-        self._look = shlex.join(look)
+        self._look = (shlex.join(look), undecided)
         self._prefix = f"{jobs_dir}/{name}.sub-"
         self._base = f"{self._prefix}{secrets.token_hex(8)}"
         self._own = self._base
@@ -236,7 +246,7 @@ class Submission:
 
     async def _begin(self) -> _Told:
         size = str(len(self._command.stdin))
-        words = (self._own, str(_FIRST_LOOK_S), size, self._cancel, self._look, _CALL)
+        words = (self._own, str(_FIRST_LOOK_S), size, self._cancel, *self._look, _CALL)
         argv = ("sh", "-c", _BEGIN, "sh", *words, *self._command.argv)
         done = await self._run(Command(argv, self._command.stdin))
         told = self._read(done)

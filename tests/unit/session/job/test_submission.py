@@ -64,8 +64,15 @@ class Login:
     def submission(self, script: bytes = b"body\n") -> Submission:
         command = Command((str(self.dir / "sbatch"), "--job-name=x y"), script)
         cancel = (str(self.dir / "scancel"),)
-        look = (str(self.dir / "squeue"), "it's 7")
-        return Submission(self.run, command, cancel, look, jobs_dir=str(self.jobs), name="tk-p")
+        return Submission(
+            self.run,
+            command,
+            cancel,
+            look=(str(self.dir / "squeue"), "it's 7"),
+            undecided="|PENDING|None|",
+            jobs_dir=str(self.jobs),
+            name="tk-p",
+        )
 
     async def stop(self, own: Submission | None = None) -> bool:
         return await stop(self.run, str(self.jobs), "tk-p", own)
@@ -120,6 +127,21 @@ async def test_the_jobs_are_listed_after_an_accepted_submission(login: Login) ->
     assert (await refused.answer(unheard)).exit_code == 3
     assert refused.looked is None
     assert login.calls("squeue") == 1
+
+
+async def test_a_job_that_the_scheduler_has_not_looked_at_is_listed_again(login: Login) -> None:
+    said = 'read -r n <"$0.n"; echo $((n - 1)) >"$0.n"; [ $n -gt 0 ] && echo "7|PENDING|None|"'
+    login.program("squeue", f'{said} || echo "7|RUNNING|None|"')
+    (login.dir / "squeue.n").write_text("2\n")
+    own = login.submission()
+    assert (await own.answer(unheard)).text == "7\n"
+    assert own.looked == Completed(0, b"7|RUNNING|None|\n", b"")
+    # Not without end.
+    login.program("squeue", 'echo "7|PENDING|None|"')
+    again = login.submission()
+    await again.answer(unheard)
+    assert again.looked == Completed(0, b"7|PENDING|None|\n", b"")
+    assert login.calls("squeue") == 3 + 5
 
 
 @pytest.mark.parametrize("squeue", ["echo half; exit 1", 'read -r _ <"$(dirname "$0")/never"'])
