@@ -3,94 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tunnelkit.diagnosis.ended.log.marks import Hit, find_marks
 from tunnelkit.diagnosis.ended.log.own_part import own_part, since_restart
-from tunnelkit.diagnosis.ended.log.stepd import BY_SIGNAL, OF_STEPD, STEPD
+from tunnelkit.diagnosis.ended.log.stepd import OF_STEPD
 from tunnelkit.diagnosis.ended.log.traceback import Traceback, first_failure
-from tunnelkit.diagnosis.ended.words import KILL, SEGV, TERM, clock, signal_name, span
+from tunnelkit.diagnosis.ended.record.failed_steps import FailedStep, failed_steps, with_record
+from tunnelkit.diagnosis.ended.record.script_exit import Exit, script_exit
+from tunnelkit.diagnosis.ended.words import clock, span
 from tunnelkit.diagnosis.evidence.box import BoxView
 from tunnelkit.diagnosis.evidence.end import EndView, StepView
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.diagnosis.verdict import Evidence, NextStep
 
-#: Slurm writes these into the second half of an exit code; they are no signals.
-OOM_CODE, STDIO_CODE = 125, 53
 _MOST_LINES = 20_000
 LATE_S = 60.0  # what a step did so long before the job's end may not be why it ended
 _CLOCKS_S = 300.0  # clocks differ, and more is written while a job is ended
 _SAME_S = 1.0  # times of files are whole seconds, and buffers are written at the end
-#: PBS adds 256 to a signal's number, a shell 128.
-_PBS_SIGNAL, _SHELL_SIGNAL, _MOST_SIGNAL = 256, 128, 64
-#: Of codes that sacct shows alike these are a shell's 128+N more often than a program's own.
-_READ_AS_SIGNALS = frozenset({KILL, SEGV, TERM})
 # Lines at a log's end that the program has not written.
 _NOT_THE_PROGRAM = re.compile(
     OF_STEPD + r"|slurmstepd\S*: |srun: |\s*$|\S+: line \d+: +\d+ |make: \*\*\*|Terminated$|Killed$"
 )
-#: The script itself, and Slurm's own; tk's agent and steps in a job that the user made.
-NO_STEPS = frozenset({"batch", "extern"})
-TK_STEPS = frozenset({"tk-agent", "tk-relay", "tk-step"})
-#: A user may have attached these to the job, and their codes say nothing about its own programs.
-SHELLS = frozenset({"bash", "sh", "zsh", "tcsh", "csh", "fish", "dash", "ksh", "interactive"})
-#: Signals by which a script ends its own helpers; a helper has not failed then.
-_HELPERS_END = frozenset({1, 2, 13, TERM})
-#: The script or a user cancelled a step; another task that failed has its own line.
-_STEP_CANCELLED = re.compile(
-    rf"^{STEPD}\*\*\* STEP \d+\.(?P<step>\d+) ON \S+ CANCELLED AT \S+{BY_SIGNAL} \*\*\*"
-)
-_SRUN_ENDS = "srun: forcing job termination"
-_HELPERS_CODES = frozenset(_SHELL_SIGNAL + one for one in (*_HELPERS_END, KILL))
-_STEP_ERROR = re.compile(
-    r"^srun: error: (?P<node>\S+): tasks? (?P<rank>[\d,\[\]-]+): (?P<how>Exited with exit code "
-    r"(?P<code>\d{1,9})|Out Of Memory|Segmentation fault|Killed|Aborted|Bus error|"
-    r"Illegal instruction|Floating point exception)"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """The end of the job's script. code and signal: None if they are not known.
-
-    by_shell: the signal is a shell's 128+N, which a program may also have given itself. other: the
-    code may have been this one, as sacct shows both alike.
-    """
-
-    code: int | None = None
-    signal: int | None = None
-    by_shell: bool = False
-    other: int | None = None
-
-    @property
-    def bad(self) -> bool:
-        """True if it is known that it was no success."""
-        return bool(self.code) or bool(self.signal) or bool(self.other)
-
-    def __str__(self) -> str:
-        if self.other is not None:
-            signal = f" ({signal_name(self.signal)})" if self.signal else ""
-            return f"with exit code {self.code} or {self.other}{signal}"
-        if self.signal:
-            shell = f" (exit code {self.code})" if self.by_shell else ""
-            return f"by {signal_name(self.signal)}{shell}"
-        return f"with exit code {self.code}" if self.code is not None else "in a way not on record"
-
-
-@dataclass(frozen=True, slots=True)
-class FailedStep:
-    """A step that failed. proven: by the accounting's row; else by srun's line in the log.
-
-    code: the smaller one of two that sacct shows alike. on_record: False if only a line says so.
-    """
-
-    step: str
-    code: int | None
-    signal: int | None
-    text: str
-    proven: bool
-    on_record: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,11 +190,11 @@ def make_case(job: JobView | None, end: EndView, now_s: float, box: BoxView | No
     text = "\n".join(lines)
     words = job.native_state.upper().split() if job is not None else []
     state = words[0].rstrip("+") if words else ""
-    script = _exit(job, box)
+    script = script_exit(job, box)
     most = job.derived_code if job is not None else None
-    steps = _failed_steps(end.steps, lines, most)
+    steps = failed_steps(end.steps, lines, most)
     if state == "COMPLETED" and not script.bad:
-        steps = _with_record(steps, end.steps, most)
+        steps = with_record(steps, end.steps, most)
     return Case(
         job=job,
         end=end,
@@ -274,127 +208,3 @@ def make_case(job: JobView | None, end: EndView, now_s: float, box: BoxView | No
         failure=first_failure(text),
         failed_steps=steps,
     )
-
-
-def _exit(job: JobView | None, box: BoxView | None) -> Exit:
-    """Return how the job's script ended: by its record, or by the box where that tells more."""
-    by_record, by_box = exit_of(job), _exit_by_box(box) if box is not None else Exit()
-    either = (by_record.code, by_record.other)
-    if job is None or (by_record.other is not None and by_box.code in either):
-        return by_box
-    return by_record
-
-
-def exit_of(job: JobView | None) -> Exit:
-    """Return how the job's script ended, by the rules of Slurm, PBS and shells."""
-    if job is None:
-        return Exit()
-    code, signal = job.exit_code, job.signal or None
-    if signal:
-        return Exit(code, signal if signal not in (OOM_CODE, STDIO_CODE) else None)
-    if code is None or code < 0:
-        return Exit(code)
-    other = _other_code(code, job.native_state) if job.code_by_sacct else None
-    if other is not None:
-        named = code if code in _READ_AS_SIGNALS else None
-        return Exit(code, named, by_shell=named is not None, other=other)
-    if _PBS_SIGNAL < code <= _PBS_SIGNAL + _MOST_SIGNAL:
-        return Exit(code, code - _PBS_SIGNAL)
-    if _SHELL_SIGNAL < code <= _SHELL_SIGNAL + _MOST_SIGNAL:
-        return Exit(code, code - _SHELL_SIGNAL, by_shell=True)
-    return Exit(code)
-
-
-def _other_code(code: int, state: str) -> int | None:
-    """Return the code that sacct shows as this one, too; None if it can't have been."""
-    possible = code < _SHELL_SIGNAL and (code > 0 or state.startswith("FAILED"))
-    return code + _SHELL_SIGNAL if possible else None
-
-
-def _exit_by_box(box: BoxView) -> Exit:
-    """Return how the script ended, as the box saw it; unknown if it only held tk's agent."""
-    code, first = box.agent_code, box.first_failure
-    if box.holds_agent or code is None:
-        return Exit()
-    if _SHELL_SIGNAL < code <= _SHELL_SIGNAL + _MOST_SIGNAL:
-        by_program = first is not None and first.signal is None
-        return Exit(code, None if by_program else code - _SHELL_SIGNAL, by_shell=True)
-    return Exit(code)
-
-
-def _failed_steps(
-    steps: tuple[StepView, ...], lines: tuple[str, ...], most: int | None
-) -> tuple[FailedStep, ...]:
-    """Return the steps that failed, but not those that were cancelled. most: the highest code."""
-    cancelled = {match["step"] for line in lines if (match := _STEP_CANCELLED.match(line))}
-    # Where a signal ended srun, stepd's line may be lost.
-    said = _failed_lines(lines, bool(cancelled) or _SRUN_ENDS in lines)
-    codes = {one.code for one in said} if any(map(str.strip, lines)) else None
-    return (*_failed_rows(steps, cancelled, most, codes), *said)
-
-
-def _with_record(
-    failed: tuple[FailedStep, ...], steps: tuple[StepView, ...], most: int | None
-) -> tuple[FailedStep, ...]:
-    """Compare the lines on failed steps in the log of a job that ended well with its record.
-
-    Lines that it contradicts are another job's, or an earlier one's."""
-    run = [one for one in steps if one.step not in NO_STEPS]
-    clean = not most and all(
-        one.state.startswith("COMPLETED") and not (one.exit_code or one.signal) for one in run
-    )
-    found = []
-    for one in failed:
-        if one.on_record:
-            found.append(one)
-        elif steps or (most is not None and one.code is not None):
-            found += [] if (clean if steps else not most) else [replace(one, on_record=True)]
-        else:
-            found.append(one)
-    return tuple(found)
-
-
-def _failed_rows(
-    steps: Iterable[StepView], cancelled: set[str], most: int | None, said: set[int | None] | None
-) -> list[FailedStep]:
-    found = []
-    ended_s = next((one.end_s for one in steps if one.step == "batch"), None)
-    for step in steps:
-        signal, helper = step.signal or None, step.step in cancelled
-        ends = _HELPERS_END | {KILL} if helper else _HELPERS_END
-        code = step.exit_code
-        alike = step.code_by_sacct and code is not None and not signal
-        other = _other_code(code or 0, step.state) if alike else None
-        other = None if other is not None and most is not None and other > most else other
-        if step.step in NO_STEPS or step.name in TK_STEPS or not (code or signal or other):
-            continue
-        shell = step.name in SHELLS
-        # srun tells in the job's log, if there is one, of each step but one that was attached.
-        if shell and said is not None and not ({code, other} - {None, 0} or {None}) & said:
-            continue
-        # By a uid: the script or a user cancelled it. Without one: a signal ended it.
-        if step.state.startswith("CANCELLED by") or (not code and signal in ends):
-            continue
-        killed = signal == KILL and not code
-        # Slurm kills the steps that are left when the script has ended.
-        if killed and step.end_s is not None and step.end_s > (ended_s or step.end_s):
-            continue
-        how = signal_name(signal or 0)
-        if code or other:
-            how = f"exit code {code}" + (f" or {other}" if other else "")
-        how = "out of memory" if signal == OOM_CODE else how
-        text = f"step {step.step} ({step.name}) ended with {how}"
-        found.append(FailedStep(step.step, code, signal, text, proven=not (killed or shell)))
-    return found
-
-
-def _failed_lines(lines: tuple[str, ...], cancelled: bool) -> list[FailedStep]:
-    found = []
-    for line in lines:
-        match = _STEP_ERROR.match(line)
-        code = int(match["code"]) if match and match["code"] else None
-        ended = code in _HELPERS_CODES or (match is not None and match["how"] == "Killed")
-        if match and not (cancelled and ended):
-            text = f"task {match['rank']} on {match['node']}: {match['how']}"
-            found.append(FailedStep("", code, None, text, proven=False, on_record=False))
-    return found

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tunnelkit.diagnosis.ended.case import SHELLS, Case, black_box
+from tunnelkit.diagnosis.ended.case import Case, black_box
 from tunnelkit.diagnosis.ended.exceptions import one_line
 from tunnelkit.diagnosis.ended.launch import NOT_FOUND
 from tunnelkit.diagnosis.ended.pbs import PBS_ENDS
+from tunnelkit.diagnosis.ended.record.failed_steps import SHELLS
 from tunnelkit.diagnosis.ended.words import clock, memory_option
 from tunnelkit.diagnosis.evidence.end import StepView
 from tunnelkit.diagnosis.evidence.job import JobView

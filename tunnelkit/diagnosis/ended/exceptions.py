@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
-from tunnelkit.diagnosis.ended.case import NO_STEPS, SHELLS, TK_STEPS, Case
+from tunnelkit.diagnosis.ended.case import Case
 from tunnelkit.diagnosis.ended.log.marks import Hit
 from tunnelkit.diagnosis.ended.log.raised import FATAL, Raised
 from tunnelkit.diagnosis.ended.log.traceback import Traceback
+from tunnelkit.diagnosis.ended.record.failed_steps import NO_STEPS, SHELLS, TK_STEPS
 from tunnelkit.diagnosis.ended.words import INT
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 

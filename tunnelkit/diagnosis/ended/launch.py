@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from tunnelkit.diagnosis.ended.case import STDIO_CODE, Case, Exit
+from tunnelkit.diagnosis.ended.case import Case
 from tunnelkit.diagnosis.ended.log.stepd import STEPD
+from tunnelkit.diagnosis.ended.record.script_exit import STDIO_CODE, Exit
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 
 _EXEC = re.compile(

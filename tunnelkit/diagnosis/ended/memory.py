@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from tunnelkit.diagnosis.ended.case import (
-    LATE_S,
-    OOM_CODE,
-    SHELLS,
-    TK_STEPS,
-    Case,
-    script_name,
-)
+from tunnelkit.diagnosis.ended.case import LATE_S, Case, script_name
 from tunnelkit.diagnosis.ended.log.marks import Hit
+from tunnelkit.diagnosis.ended.record.failed_steps import SHELLS, TK_STEPS
+from tunnelkit.diagnosis.ended.record.script_exit import OOM_CODE
 from tunnelkit.diagnosis.ended.words import KILL, memory_option
 from tunnelkit.diagnosis.evidence.box import BoxView, MemoryLevel, ProcessEnd
 from tunnelkit.diagnosis.evidence.end import StepView

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
-from tunnelkit.diagnosis.ended.case import LATE_S, TK_STEPS, Case, FailedStep, black_box
+from tunnelkit.diagnosis.ended.case import LATE_S, Case, black_box
 from tunnelkit.diagnosis.ended.exceptions import one_line
 from tunnelkit.diagnosis.ended.last_words import abort_words
 from tunnelkit.diagnosis.ended.log.raised import FATAL
+from tunnelkit.diagnosis.ended.record.failed_steps import TK_STEPS, FailedStep
 from tunnelkit.diagnosis.ended.time_limit import near_limit
 from tunnelkit.diagnosis.ended.words import (
     ABRT,
