@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-_FAILED = "failed: "
-#: What was seen is certain; what it means is not.
-_SEEN = "ended with 0, but its log shows: "
+#: The fact of a verdict on a job's failure; the cause follows it.
+_FAILED = "failed"
 
 
 class Certainty(Enum):
@@ -68,7 +67,8 @@ class Verdict:
     code: a key of `codes.registry.CODES`, stable for scripts. sentence: without the job's number,
     for a line that begins with it. because: the evidence. consequences: what followed from it.
     excluded: what was looked at and is not the cause. next_steps: the best first. sooner_min: the
-    longest time limit in minutes with which a waiting job would start now.
+    longest time limit in minutes with which a waiting job would start now. fact: the beginning of
+    the sentence that is certain even if the verdict is not.
     """
 
     code: str
@@ -79,17 +79,40 @@ class Verdict:
     excluded: tuple[str, ...] = ()
     next_steps: tuple[NextStep, ...] = ()
     sooner_min: int | None = None
+    fact: str = ""
 
     @property
     def predicate(self) -> str:
-        """The sentence with its certainty: `most likely stands still`, after the job's number.
-
-        That a job failed is certain; only its cause is not."""
-        if self.certainty is not Certainty.LIKELY or self.sentence.startswith(_SEEN):
+        """The sentence with its certainty: `most likely stands still`, after the job's number."""
+        if self.certainty is not Certainty.LIKELY:
             return self.sentence
-        if self.sentence.startswith(_FAILED):
-            return f"failed, most likely: {self.sentence.removeprefix(_FAILED)}"
-        return f"most likely {self.sentence}"
+        if not self.fact:
+            return f"most likely {self.sentence}"
+        rest = self.sentence[len(self.fact) :]
+        return f"{self.fact}, most likely{rest}" if rest else self.sentence
+
+
+def failed_by(
+    code: str,
+    cause: str,
+    certainty: Certainty,
+    because: tuple[Evidence, ...],
+    consequences: tuple[str, ...] = (),
+    *,
+    excluded: tuple[str, ...] = (),
+    next_steps: tuple[NextStep, ...] = (),
+) -> Verdict:
+    """Return the verdict on a job that failed. That it did is certain; its cause may not be."""
+    return Verdict(
+        code,
+        f"{_FAILED}: {cause}",
+        certainty,
+        because,
+        consequences,
+        excluded,
+        next_steps,
+        fact=_FAILED,
+    )
 
 
 @dataclass(frozen=True, slots=True)

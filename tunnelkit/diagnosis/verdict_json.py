@@ -36,6 +36,7 @@ class VerdictInfo(TypedDict):
     excluded: list[str]
     next_steps: list[NextStepInfo]
     sooner_min: int | None
+    fact: str
 
 
 class DiagnosisInfo(TypedDict):
@@ -88,6 +89,7 @@ def verdict_info(verdict: Verdict) -> VerdictInfo:
         "excluded": list(verdict.excluded),
         "next_steps": [{"text": one.text, "command": one.command} for one in verdict.next_steps],
         "sooner_min": verdict.sooner_min,
+        "fact": verdict.fact,
     }
 
 
@@ -104,4 +106,5 @@ def _verdict(info: VerdictInfo) -> Verdict:
         tuple(info["excluded"]),
         tuple(NextStep(one["text"], one["command"]) for one in info["next_steps"]),
         info["sooner_min"],
+        info["fact"],
     )

@@ -20,7 +20,8 @@ from tunnelkit.diagnosis.evidence.box import (
 from tunnelkit.diagnosis.evidence.end import EndView, LogView, StepView
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.diagnosis.evidence.storage import Amount, QuotaView, RoomView
-from tunnelkit.diagnosis.verdict import Certainty, Stage, Verdict
+from tunnelkit.diagnosis.verdict import Certainty, Diagnosis, Stage, Verdict, failed_by
+from tunnelkit.diagnosis.verdict_json import from_json, to_json
 
 PROVEN, LIKELY, UNKNOWN = Certainty.PROVEN, Certainty.LIKELY, Certainty.UNKNOWN
 TRACEBACK = """\
@@ -305,6 +306,15 @@ def test_a_likely_verdict_says_so_behind_the_jobs_number() -> None:
     found = Verdict("hang", "stands still", LIKELY)
     assert found.predicate == "most likely stands still"
     assert replace(found, certainty=PROVEN).predicate == "stands still"
+    # What is certain stands before the doubt, whatever its words are.
+    cause = failed_by("exception", "failed: twice", LIKELY, ())
+    assert cause.predicate == "failed, most likely: failed: twice"
+    assert replace(cause, certainty=PROVEN).predicate == cause.sentence == "failed: failed: twice"
+    assert replace(cause, fact=cause.sentence).predicate == cause.sentence
+    by_chance = Verdict("held", "failed: is the name of its reservation", LIKELY)
+    assert by_chance.predicate == f"most likely {by_chance.sentence}"
+    whole = Diagnosis("7", Stage.ENDED, (cause, replace(found, code="ok")))
+    assert from_json(to_json(whole)) == whole
 
 
 def test_without_samples_cpu_time_of_the_accounting_hints_at_a_hang() -> None:
@@ -359,7 +369,8 @@ def test_any_evidence_leads_to_a_verdict(
 ) -> None:
     for one in verdicts(found, text, steps=steps, box=box):
         assert CODES[one.code].stage is Stage.ENDED
-        assert one.sentence
+        assert one.sentence and one.sentence.startswith(one.fact)
+        assert one.sentence.startswith("failed: ") == (one.fact == "failed")
         assert one.because
 
 

@@ -9,7 +9,7 @@ from tunnelkit.diagnosis.ended.memory import victim_words
 from tunnelkit.diagnosis.ended.words import KILL, TERM, clock, ended_by, signal_name
 from tunnelkit.diagnosis.evidence.box import BoxView, ProcessEnd, SignalSeen
 from tunnelkit.diagnosis.sizes import size
-from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
+from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict, failed_by
 
 _SOURCE = "black box"
 #: A job that went on for longer after a kill was not ended by it.
@@ -71,9 +71,9 @@ def likely_memory(case: Case) -> Verdict | None:
         text = f"the limit of {size(met.limit_bytes)} was met; whether it was full is not known"
         because.append(Evidence(text, source))
     code = "oom-limit" if met is not None else "oom-node"
-    return Verdict(
+    return failed_by(
         code,
-        f"failed: the kernel killed {victim_words(box)} for memory",
+        f"the kernel killed {victim_words(box)} for memory",
         Certainty.LIKELY,
         (*because, case.record()),
         next_steps=(NextStep("with more memory", "tk up --mem ..."),),

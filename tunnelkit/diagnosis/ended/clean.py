@@ -78,8 +78,10 @@ def well(case: Case) -> Verdict | None:
     shells = (one for one in case.end.steps if one.name in SHELLS)
     unsure = unsure or any(one.exit_code or one.state == "OUT_OF_MEMORY" for one in shells)
     certainty = Certainty.LIKELY if unsure or seen else Certainty.PROVEN
-    headline = f"ended with 0, but its log shows: {seen}" if seen else "ended well"
-    return Verdict("ok", headline, certainty, tuple(because), next_steps=tuple(steps))
+    # What was seen is certain; what it means is not.
+    fact = f"ended with 0, but its log shows: {seen}" if seen else ""
+    sentence = fact or "ended well"
+    return Verdict("ok", sentence, certainty, tuple(because), next_steps=tuple(steps), fact=fact)
 
 
 def _fault(case: Case) -> str:

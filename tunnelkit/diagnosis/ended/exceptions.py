@@ -10,7 +10,7 @@ from tunnelkit.diagnosis.ended.log.raised import FATAL, Raised
 from tunnelkit.diagnosis.ended.log.traceback import Traceback
 from tunnelkit.diagnosis.ended.record.failed_steps import NO_STEPS, SHELLS, TK_STEPS
 from tunnelkit.diagnosis.ended.words import INT
-from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
+from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict, failed_by
 
 #: The program wrote more than this after it: the exception was probably handled.
 MOST_AFTER = 20
@@ -38,9 +38,9 @@ def exception(case: Case) -> Verdict | None:
         steps = (_MEMORY, *steps)
     elif "device-side assert" in found.message or "illegal memory access" in found.message:
         steps = (_LATER, *steps)
-    return Verdict(
+    return failed_by(
         "exception",
-        f"failed: {one_line(found)}",
+        one_line(found),
         certainty,
         (
             *source_lines(found),
@@ -73,9 +73,9 @@ def not_there(case: Case) -> Verdict | None:
     certainty = certainty_of(case, found) if found is not None else Certainty.LIKELY
     if certainty is None:
         return None
-    return Verdict(
+    return failed_by(
         hit.mark.code,
-        f"failed: {hit.sentence}" + (_where(found) if found is not None else ""),
+        hit.sentence + (_where(found) if found is not None else ""),
         certainty,
         (Evidence(hit.text[:200], "log"), case.record()),
         next_steps=(steps[hit.mark.code],),

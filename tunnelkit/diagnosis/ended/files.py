@@ -7,7 +7,7 @@ from tunnelkit.diagnosis.ended.exceptions import certainty_of, hit_of_end, sourc
 from tunnelkit.diagnosis.ended.log.marks import Hit
 from tunnelkit.diagnosis.evidence.storage import RoomView
 from tunnelkit.diagnosis.storage import full_quota, quota_lines, seen_room, used_of
-from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
+from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict, failed_by
 
 _DU = NextStep("what takes the room", "tk run sh -c 'du -xh -d1 . | sort -h | tail'")
 _STEPS: dict[str, tuple[NextStep, ...]] = {
@@ -55,9 +55,9 @@ def files(case: Case) -> Verdict | None:
     sentence = "all its inodes are used" if code == "inodes-full" else hit.sentence
     sentence = "/dev/shm of the node is full" if code == "shm-full" else sentence
     sentence = used_of(quota, room) if quota is not None else sentence
-    return Verdict(
+    return failed_by(
         code,
-        f"failed: {sentence}{where}",
+        f"{sentence}{where}",
         certainty,
         tuple(because),
         next_steps=_STEPS.get(code, _STEPS["disk-full"]),

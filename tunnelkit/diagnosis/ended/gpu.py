@@ -14,7 +14,7 @@ from tunnelkit.diagnosis.ended.exceptions import (
     one_line,
     source_lines,
 )
-from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
+from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict, failed_by
 
 #: Return codes of NVML, and Xids, by what they mean. NVIDIA's catalogue sorts Xids by remedy.
 _NVML = {15: "gpu-lost", 16: "gpu-reset", 18: "gpu-driver", 9: "gpu-driver"}
@@ -60,9 +60,9 @@ def gpu_failed(case: Case) -> Verdict | None:
         return None
     nodes = case.job.nodes if case.job is not None else ()
     node = nodes[0] if len(nodes) == 1 else ""
-    return Verdict(
+    return failed_by(
         code,
-        f"failed: {_SENTENCES[code]}" + (f" on {node}" if node else ""),
+        _SENTENCES[code] + (f" on {node}" if node else ""),
         Certainty.PROVEN if proven else Certainty.LIKELY,
         (*because, case.record()),
         next_steps=(
@@ -85,9 +85,9 @@ def gpu_memory(case: Case) -> Verdict | None:
     details = "\n".join((hit.text, *case.lines[hit.line : hit.line + 4]))
     because, steps = _memory(details)
     where = one_line(found).partition(" at ")[2] if found is not None else ""
-    return Verdict(
+    return failed_by(
         "gpu-oom",
-        f"failed: {hit.sentence}" + (f", at {where}" if where else ""),
+        hit.sentence + (f", at {where}" if where else ""),
         certainty,
         (*because, *(source_lines(found) if found is not None else ()), case.record()),
         consequences(case, found) if found is not None else (),
@@ -113,9 +113,9 @@ def build_mismatch(case: Case) -> Verdict | None:
         if case.job is not None and not asked:
             sentence += ", and the job asked for none"
             step = NextStep("with one", "tk up --gpus 1")
-    return Verdict(
+    return failed_by(
         code,
-        f"failed: {sentence}",
+        sentence,
         certainty,
         tuple(because),
         next_steps=(step,) if step is not None else (),

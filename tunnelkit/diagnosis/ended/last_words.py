@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tunnelkit.diagnosis.ended.case import Case
 from tunnelkit.diagnosis.ended.log.marks import rank_of
 from tunnelkit.diagnosis.ended.words import SEGV
-from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
+from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict, failed_by
 
 #: Their stack traces, and the boxes of MPI's launchers, follow; a script that went on wrote more.
 _MOST_AFTER = 80
@@ -71,9 +71,9 @@ def last_words(case: Case) -> Verdict | None:
         return None
     number = found.match.groupdict().get("number")
     code = "segfault" if number == str(_FORRTL_SEGV) else "exception"
-    return Verdict(
+    return failed_by(
         code,
-        f"failed: {found.language.name}: {found.text}",
+        f"{found.language.name}: {found.text}",
         Certainty.LIKELY,
         (Evidence(f"line {found.line + 1} of the log: {found.match[0]}"[:300], "log"),
          case.record()),

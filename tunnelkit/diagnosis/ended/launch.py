@@ -7,7 +7,7 @@ import re
 from tunnelkit.diagnosis.ended.case import Case
 from tunnelkit.diagnosis.ended.log.stepd import STEPD
 from tunnelkit.diagnosis.ended.record.script_exit import STDIO_CODE, Exit
-from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
+from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict, failed_by
 
 _EXEC = re.compile(
     rf"^(?P<slurm>{STEPD})?execve\(\): "
@@ -103,16 +103,14 @@ def _interpreter(case: Case) -> Verdict | None:
                 f"tk run ls -l {name}" if _plain(name) else "",
             )
         )
-        return Verdict(
-            "launch-interpreter",
-            f"never ran: its interpreter {name.strip()} is not on the node"
-            if never
-            else f"failed: {name.strip()}, the interpreter of a script that it ran, is not on the "
-            "node",
-            Certainty.PROVEN if proven else Certainty.LIKELY,
-            (Evidence(line[:200], "log"), case.record()),
-            next_steps=(step,),
-        )
+        certainty = Certainty.PROVEN if proven else Certainty.LIKELY
+        because = (Evidence(line[:200], "log"), case.record())
+        code, name = "launch-interpreter", name.strip()
+        if never:
+            sentence = f"never ran: its interpreter {name} is not on the node"
+            return Verdict(code, sentence, certainty, because, next_steps=(step,))
+        cause = f"{name}, the interpreter of a script that it ran, is not on the node"
+        return failed_by(code, cause, certainty, because, next_steps=(step,))
     return None
 
 
@@ -143,17 +141,17 @@ def _arguments(case: Case) -> Verdict | None:
     absent, wrong = _NO_SCRIPT.match(last), _USAGE_ERROR.match(last)
     because = (Evidence(last, "log"), case.record())
     if absent:
-        return Verdict(
+        return failed_by(
             "not-found",
-            f"failed: the program {absent['name']} is not there",
+            f"the program {absent['name']} is not there",
             Certainty.PROVEN if case.exit.code == _USAGE else Certainty.LIKELY,
             because,
             next_steps=(NextStep("relative paths begin at the job's working directory"),),
         )
     if wrong and any(line.startswith("usage: ") for line in case.lines[-60:]):
-        return Verdict(
+        return failed_by(
             "bad-arguments",
-            f"failed: its arguments were refused: {wrong['text']}",
+            f"its arguments were refused: {wrong['text']}",
             Certainty.LIKELY,
             because,
         )
@@ -175,9 +173,9 @@ def _named(
         if _OTHER_127.search(case.last_line()):
             return None
         words = "a command was not found" if number == _NOT_THERE else "a file can't be executed"
-        return Verdict(
+        return failed_by(
             code,
-            f"failed: {words} (exit code {number}); its log does not say which",
+            f"{words} (exit code {number}); its log does not say which",
             Certainty.LIKELY,
             (case.record(),),
             next_steps=(_look(code, ""),),
@@ -192,9 +190,9 @@ def _named(
     what = (
         f"the command {name} was not found" if code == "not-found" else f"{name} can't be executed"
     )
-    return Verdict(
+    return failed_by(
         code,
-        f"failed: {what}",
+        what,
         Certainty.PROVEN if last and case.exit == Exit(number) else Certainty.LIKELY,
         (Evidence(line[:200], "log"), case.record()),
         next_steps=tuple(steps),
@@ -203,9 +201,9 @@ def _named(
 
 def _windows(case: Case, line: str) -> Verdict:
     """Its first line names a program whose name ends with a carriage return."""
-    return Verdict(
+    return failed_by(
         "not-found",
-        "failed: a script that it runs has the line ends of Windows (CRLF)",
+        "a script that it runs has the line ends of Windows (CRLF)",
         Certainty.LIKELY,
         (Evidence(line[:200], "log"), case.record()),
         next_steps=(NextStep("change them: sed -i 's/\\r$//' FILE"),),

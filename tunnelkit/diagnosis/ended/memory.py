@@ -10,7 +10,7 @@ from tunnelkit.diagnosis.ended.words import KILL, memory_option
 from tunnelkit.diagnosis.evidence.box import BoxView, MemoryLevel, ProcessEnd
 from tunnelkit.diagnosis.evidence.end import StepView
 from tunnelkit.diagnosis.sizes import size
-from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
+from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict, failed_by
 
 _PBS_MEMORY = (-27, -26)
 #: States that say what ended the job: a kill for memory in it was not that.
@@ -35,9 +35,9 @@ def counted_at_limit(case: Case) -> Verdict | None:
         *_last_sample(box),
         case.record(),
     )
-    return Verdict(
+    return failed_by(
         "oom-limit",
-        f"failed: the kernel killed {victim_words(box)} for memory, at the {where}'s limit{limit}",
+        f"the kernel killed {victim_words(box)} for memory, at the {where}'s limit{limit}",
         _certainty(case, box),
         because,
         next_steps=_more(case, level.limit_bytes or case.memory_limit),
@@ -57,9 +57,9 @@ def counted_on_node(case: Case) -> Verdict | None:
         *_last_sample(box),
         case.record(),
     )
-    return Verdict(
+    return failed_by(
         "oom-node",
-        f"failed: {box.node} ran out of memory, and the kernel killed {victim_words(box)}; "
+        f"{box.node} ran out of memory, and the kernel killed {victim_words(box)}; "
         "the job's own limit was not reached",
         _certainty(case, box),
         because,
@@ -77,9 +77,9 @@ def recorded(case: Case) -> Verdict | None:
         return None
     limit = case.memory_limit
     proven = any(sure for _, sure in found)
-    return Verdict(
+    return failed_by(
         "oom-limit",
-        f"failed: {_by_slurm(case) or _by_kernel(limit)}",
+        _by_slurm(case) or _by_kernel(limit),
         Certainty.PROVEN if proven else Certainty.LIKELY,
         tuple(one for one, _ in found),
         next_steps=_more(case, limit),

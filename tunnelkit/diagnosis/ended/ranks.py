@@ -9,7 +9,7 @@ from tunnelkit.diagnosis.ended.exceptions import MOST_AFTER, certainty_of, is_la
 from tunnelkit.diagnosis.ended.log.marks import Hit
 from tunnelkit.diagnosis.ended.log.traceback import RootCause, Traceback, root_cause
 from tunnelkit.diagnosis.ended.words import ABRT, signal_name
-from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
+from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict, failed_by
 
 _VICTIMS = (
     "DistBackendError",
@@ -61,9 +61,9 @@ def first_rank_signalled(case: Case) -> Verdict | None:
         return None
     code = _SIGNAL_CODES.get(signal, "exit-unknown")
     host = f" on {root.host}" if root.host else ""
-    return Verdict(
+    return failed_by(
         code,
-        f"failed: rank {root.rank}{host} was ended by {signal_name(signal)}, the first to fail",
+        f"rank {root.rank}{host} was ended by {signal_name(signal)}, the first to fail",
         Certainty.LIKELY if signal != 9 else Certainty.UNKNOWN,
         (
             Evidence(f"torchrun: rank {root.rank}, exit code {root.exit_code}, {root.time}", "log"),
@@ -91,9 +91,9 @@ def collective(case: Case) -> Verdict | None:
     reporters = sorted({one.rank for one in hits if one.rank is not None})
     who = f"rank {', '.join(map(str, reporters[:8]))} reported it" if reporters else ""
     what = f"{hit.group('op')}{number}" if hit.group("op") else "a collective"
-    return Verdict(
+    return failed_by(
         "nccl-timeout",
-        f"failed: not every rank arrived at {what}",
+        f"not every rank arrived at {what}",
         Certainty.LIKELY,
         (Evidence(hit.text[:200], "log"), case.record()),
         (f"{who}: it waited for another, so it is not the cause",) if who else (),
@@ -129,16 +129,16 @@ def worker(case: Case) -> Verdict | None:
             NextStep("fewer workers, or torch.multiprocessing.set_sharing_strategy('file_system')"),
             NextStep("in a container: --shm-size 8g"),
         )
-        return Verdict(
+        return failed_by(
             "shm-full",
-            f"failed: {hit.sentence}",
+            hit.sentence,
             Certainty.LIKELY,
             tuple(because),
             next_steps=steps,
         )
-    return Verdict(
+    return failed_by(
         "worker-killed",
-        f"failed: {hit.sentence} (pid {hit.group('pid')}), usually for memory; "
+        f"{hit.sentence} (pid {hit.group('pid')}), usually for memory; "
         "nobody counted whether it was",
         Certainty.LIKELY,
         tuple(because),

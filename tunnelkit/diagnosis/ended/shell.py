@@ -6,7 +6,7 @@ import re
 
 from tunnelkit.diagnosis.ended.case import Case
 from tunnelkit.diagnosis.ended.exceptions import last_hit
-from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
+from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict, failed_by
 
 #: The script went on for longer after it: it was probably no reason.
 _MOST_AFTER = 5
@@ -37,9 +37,9 @@ def set_up(case: Case) -> Verdict | None:
     most = _MOST_OF_MPI if hit.mark.code == "mpi-abort" else _MOST_AFTER
     if case.lines_after(hit.line) > most:
         return None
-    return Verdict(
+    return failed_by(
         hit.mark.code,
-        f"failed: {hit.sentence}",
+        hit.sentence,
         Certainty.LIKELY,
         (Evidence(hit.text[:200], "log"), case.record()),
         next_steps=_STEPS[hit.mark.code],
@@ -60,9 +60,9 @@ def shell(case: Case) -> Verdict | None:
     if found is None:
         return None
     text = found["text"][:150]
-    return Verdict(
+    return failed_by(
         "script-error",
-        f"failed: its shell says at line {found['line']} of the script: {text}",
+        f"its shell says at line {found['line']} of the script: {text}",
         Certainty.LIKELY,
         (Evidence(found[0][:200], "log"), case.record()),
         next_steps=(NextStep("bash checks a script without running it: bash -n SCRIPT"),)

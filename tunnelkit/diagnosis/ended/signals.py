@@ -29,7 +29,7 @@ from tunnelkit.diagnosis.ended.words import (
     span,
 )
 from tunnelkit.diagnosis.evidence.box import ProcessEnd, SignalSeen
-from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
+from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict, failed_by
 
 _STACK = NextStep("Python's stack at the crash: PYTHONFAULTHANDLER=1 in the script")
 _AGAIN = NextStep("run it where an exception is kept", "tk loop --post-mortem")
@@ -106,7 +106,7 @@ def crashed(case: Case) -> Verdict | None:
         no_memory = said[0].startswith("std::bad_alloc")
         words = "malloc had no memory to give (std::bad_alloc)" if no_memory else said[0]
         sentence = f"aborted: {words}"
-    return Verdict(code, f"failed: it {sentence}", certainty, tuple(because), next_steps=steps)
+    return failed_by(code, f"it {sentence}", certainty, tuple(because), next_steps=steps)
 
 
 def killed(case: Case) -> Verdict | None:
@@ -118,18 +118,18 @@ def killed(case: Case) -> Verdict | None:
     limit = case.box.cpu_limit_s if case.box is not None else None
     if first is not None and limit is not None and (first.cpu_s or 0) >= limit:
         text = f"it had used {first.cpu_s:.0f} s of CPU, its limit is {limit} s"
-        return Verdict(
+        return failed_by(
             "cpu-limit",
-            f"failed: {first.name or 'a process'} used up its CPU time of {span(limit)}",
+            f"{first.name or 'a process'} used up its CPU time of {span(limit)}",
             Certainty.PROVEN,
             (Evidence(text, "black box"), *because),
             next_steps=(NextStep("`ulimit -Ht` is the limit, often of login hosts"),),
         )
     sender = _sender(case, KILL)
     if sender is not None and "oomd" in sender.sender_name:
-        return Verdict(
+        return failed_by(
             "oomd",
-            "failed: systemd-oomd killed it: the node was short of memory",
+            "systemd-oomd killed it: the node was short of memory",
             Certainty.PROVEN,
             (_sent(sender), *because),
             next_steps=(NextStep("more memory: --mem"),),
@@ -194,11 +194,12 @@ def unexplained(case: Case) -> Verdict | None:
             tuple(because),
             excluded=looked_at(case),
             next_steps=(black_box(case),),
+            fact="" if itself else "failed",
         )
     how = f"by {signal_name(signal)}" if signal and not alone else str(case.exit)
-    return Verdict(
+    return failed_by(
         "exit-unknown",
-        f"failed: it ended {how}, and nothing on record says why",
+        f"it ended {how}, and nothing on record says why",
         Certainty.UNKNOWN,
         tuple(because),
         excluded=looked_at(case),
