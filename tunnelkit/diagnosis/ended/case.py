@@ -138,8 +138,13 @@ class Case:
 
     def last_line(self) -> str:
         """Return the last line of the log that the program wrote; "" if there is none."""
-        own = (line.strip() for line in reversed(self.lines) if not _NOT_THE_PROGRAM.match(line))
-        return next(own, "")[:200]
+        at = self.last_number()
+        return self.lines[at].strip()[:200] if at is not None else ""
+
+    def last_number(self) -> int | None:
+        """Return the number of that line, from 0; None if there is none."""
+        numbers = range(len(self.lines) - 1, -1, -1)
+        return next((at for at in numbers if not _NOT_THE_PROGRAM.match(self.lines[at])), None)
 
     def lines_after(self, number: int) -> int:
         """Return how many lines it wrote after this (from 0), but tracebacks behind the failure."""

@@ -137,14 +137,15 @@ def _arguments(case: Case) -> Verdict | None:
     codes = {case.exit.code, *(one.code for one in case.failed_steps)}
     if _USAGE not in codes:
         return None
-    last = case.last_line()
+    last, at = case.last_line(), case.last_number()
     absent, wrong = _NO_SCRIPT.match(last), _USAGE_ERROR.match(last)
     because = (Evidence(last, "log"), case.record())
-    if absent:
+    if absent and at is not None:
+        sure = case.exit.code == _USAGE and case.ends_with(at)
         return failed_by(
             "not-found",
             f"the program {absent['name']} is not there",
-            Certainty.PROVEN if case.exit.code == _USAGE else Certainty.LIKELY,
+            Certainty.PROVEN if sure else Certainty.LIKELY,
             because,
             next_steps=(NextStep("relative paths begin at the job's working directory"),),
         )
@@ -181,7 +182,8 @@ def _named(
             next_steps=(_look(code, ""),),
         )
     at, name, line = found
-    last = case.lines_after(at) == 0
+    # The script may have gone on, and written to its other log.
+    last = case.ends_with(at)
     steps = [_look(code, name)]
     if any(re.search(r"\bmodule: (?:command )?not found$", one) for one in case.lines):
         steps.insert(0, _LOGIN_SHELL)

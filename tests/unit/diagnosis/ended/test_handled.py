@@ -51,6 +51,22 @@ def test_of_two_logs_only_the_times_say_which_was_written_last(
     assert found.certainty is certainty
 
 
+@pytest.mark.parametrize(("code", "text"), [
+    (127, "/s/slurm_script: line 3: tran: command not found\n"),
+    (126, "/s/slurm_script: line 3: ./a: Permission denied\n"),
+    (2, "python3: can't open file '/h/tran.py': [Errno 2] No such file or directory\n"),
+])  # fmt: skip
+@pytest.mark.parametrize(("out", "out_s", "certainty"), [
+    (STEPS, END_S, LIKELY), (STEPS, None, LIKELY), (STEPS, END_S - 9, PROVEN), ("", END_S, PROVEN),
+])  # fmt: skip
+def test_after_a_missing_command_the_script_may_have_written_to_its_other_log(
+    code: int, text: str, out: str, out_s: float | None, certainty: Certainty
+) -> None:
+    found = verdict(job("FAILED", code), end=two(out, text, out_s, END_S))
+    assert found.code in ("not-found", "not-executable")
+    assert found.certainty is certainty
+
+
 def test_a_failed_step_that_was_tolerated_proves_no_exception() -> None:
     first = StepView("0", "prepare", "FAILED", 1, 0, START_S, START_S + 10)
     second = StepView("1", "train", "FAILED", 4, 0, START_S + 10, END_S)
