@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tunnelkit.diagnosis.ended.log.marks import Hit, find_marks
 from tunnelkit.diagnosis.ended.log.own_part import own_part, since_restart
 from tunnelkit.diagnosis.ended.log.stepd import OF_STEPD
-from tunnelkit.diagnosis.ended.log.traceback import Traceback, first_failure
+from tunnelkit.diagnosis.ended.log.traceback import Traceback, at_exit_lines, first_failure
 from tunnelkit.diagnosis.ended.record.failed_steps import FailedStep, failed_steps, with_record
 from tunnelkit.diagnosis.ended.record.script_exit import Exit, script_exit
 from tunnelkit.diagnosis.ended.words import clock, span
@@ -30,8 +30,8 @@ _NOT_THE_PROGRAM = re.compile(
 @dataclass(frozen=True, slots=True)
 class Case:
     """state: the scheduler's, in capitals, without what follows it. text: the log of the last
-    run, without what is known to be another job's. hits: its marks, in order. failure: the
-    exception of the rank that failed first."""
+    run, without what is known to be another job's. hits: its marks, in order, but those of what
+    was raised when the program had ended. failure: the exception of the rank that failed first."""
 
     job: JobView | None
     end: EndView
@@ -208,8 +208,9 @@ def make_case(job: JobView | None, end: EndView, now_s: float, box: BoxView | No
         state=state,
         exit=script,
         text=text,
+    late = at_exit_lines(text)
         lines=lines,
-        hits=find_marks(lines),
+        hits=tuple(one for one in find_marks(lines) if one.line + 1 not in late),
         failure=first_failure(text),
         failed_steps=steps,
     )

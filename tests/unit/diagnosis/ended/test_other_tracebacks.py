@@ -34,6 +34,19 @@ def test_the_programs_own_exception_is_named(name: str, certainty: Certainty) ->
     assert (found.code, found.certainty) == ("exception", certainty)
 
 
+@pytest.mark.parametrize("name", ["at_exit-3.9", "at_exit-3.12"])
+def test_what_a_program_met_when_it_had_ended_is_no_cause(name: str) -> None:
+    text = (DATA / f"{name}.log").read_text()
+    alone = text.partition("KeyError: 'label'\n")[2]
+    assert "No space left" in alone
+    found = verdict(job("FAILED", 3), "epoch 1\n" + alone)
+    assert found.code == "exit-unknown"
+    assert any("No space left" in one.text for one in found.because)
+    # Before its end the disk was full, too.
+    found = verdict(job("FAILED", 3), "cp: error writing '/x': No space left on device\n" + alone)
+    assert found.code == "disk-full"
+
+
 def test_a_record_that_can_t_be_logged_ends_no_program() -> None:
     text = (DATA / "log_args-3.13.log").read_text()
     text = text[: text.rindex("Traceback")]

@@ -28,6 +28,8 @@ _IGNORED = (
     "Error in atexit._run_exitfuncs:",
     "--- Logging error ---",
 )
+#: Those of callbacks that Python runs when the program has ended, with its exit code.
+_AT_EXIT = ("Exception ignored in atexit callback", "Error in atexit._run_exitfuncs:")
 _CALL_STACK = "Call stack:"  # logging, below the type
 _NO_TYPES = frozenset({"Message", "Arguments"})
 #: A process of multiprocessing's own, which outlives the program.
@@ -88,6 +90,7 @@ class Chain:
 
     first_line, last_line: from 1, in the whole text. thread: its name, if it was not the main one.
     ignored: it ended no program, not even a thread. begin: the line that says so, or the first.
+    at_exit: the program had ended.
     """
 
     raised: tuple[Raised, ...]
@@ -96,6 +99,7 @@ class Chain:
     thread: str = ""
     ignored: bool = False
     begin: int = 0
+    at_exit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,8 @@ def _announced(chain: Chain, lines: Sequence[Line], at: int) -> Chain:
     """Add what the lines before it say about it: that it ended no program, or a thread only."""
     for line in lines[max(0, at - 2) : at]:
         if line.text.startswith(_IGNORED):
-            return replace(chain, ignored=True, begin=line.number)
+            at_exit = line.text.startswith(_AT_EXIT)
+            return replace(chain, ignored=True, begin=line.number, at_exit=at_exit)
     thread = _THREAD.match(lines[at - 1].text) if at else None
     if thread:
         return replace(chain, thread=thread[1], begin=lines[at - 1].number)

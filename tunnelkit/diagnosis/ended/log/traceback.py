@@ -174,6 +174,14 @@ def first_failure(text: str) -> Traceback | None:
     return _with_later(first, [chain for chain, _ in every]) if first is not None else None
 
 
+def at_exit_lines(text: str) -> frozenset[int]:
+    """Return the lines, from 1, of exceptions that were raised when the program had ended."""
+    if "atexit" not in text:
+        return frozenset()
+    found = (chain for part in streams(text) for chain in chains(part.lines) if chain.at_exit)
+    return frozenset(at for one in found for at in range(one.begin, one.last_line + 1))
+
+
 def _with_later(first: Traceback, every: list[Chain]) -> Traceback:
     """Add what stands behind it."""
     later = [one for one in every if first.first_line and one.begin > first.last_line]
