@@ -27,13 +27,15 @@ _KILLED = re.compile(
     re.MULTILINE,
 )
 #: The cgroup hook's line says only that the limit was reached; the kernel's after it, of a kill.
+#: The hook writes it when the job has ended, so it does not say when the kernel killed.
 _CGROUP = re.compile(
     r"Cgroup (?:mem|memsw) limit exceeded:.*?(?P<kill>(?:Memory cgroup out of memory|oom-kill:|"
-    r"Killed? process )[^\n]*)",
+    r"Killed? process |Task in /\S{1,400} killed as a result of limit )[^\n]*)",
     re.IGNORECASE,
 )
 #: KILL and TERM, as PBS and as a shell write them.
-_SIGNALLED = frozenset({265, 271, 137, 143})
+_KILLED_CODES = frozenset({265, 137})
+_SIGNALLED = frozenset({*_KILLED_CODES, 271, 143})
 #: A line so far above the end of the log is of something that the script outlived.
 _MOST_AFTER = 20
 
@@ -208,11 +210,12 @@ def _cgroup_kill(job: JobView, end: EndView) -> Verdict | None:
     near = _lines_after(text, match) <= _MOST_AFTER
     if not near and job.exit_code not in _SIGNALLED:
         return None
+    sure = near and job.exit_code in _KILLED_CODES
     because = (_record(job), Evidence(match["kill"][:300], "the job's log", "log"))
     return Verdict(
         "oom-limit",
         "lost a process: the kernel killed it for memory, at the job's limit",
-        Certainty.PROVEN if near else Certainty.LIKELY,
+        Certainty.PROVEN if sure else Certainty.LIKELY,
         (*because, *_memory(job, end)),
         next_steps=(NextStep("ask for more memory", "tk up --mem SIZE"),),
     )

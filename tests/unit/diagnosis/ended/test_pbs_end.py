@@ -34,7 +34,7 @@ def ended(
         signal=signal, time_limit_s=3, need=NodeNeed(1, mem),
     )  # fmt: skip
     step = StepView("batch", "x", native, code, signal, max_rss_bytes=3 << 30)
-    return judge_end(job, EndView((step,), (LogView("/x", log),)), 1_795_248_500.0)[0]
+    return judge_end(job, EndView((step,), (LogView("/h/x.o29", log),)), 1_795_248_500.0)[0]
 
 
 @pytest.mark.parametrize(
@@ -114,6 +114,29 @@ def test_a_reached_memory_limit_is_a_kill_only_with_the_kernel_s_line() -> None:
     assert any("4711 (python3)" in one.text for one in killed.because)
     only = ended(137, log="Cgroup mem limit exceeded: \n")
     assert only is not None and only.code == "killed-unknown"
+
+
+@pytest.mark.parametrize("kernel", [
+    KERNEL,
+    "oom-kill:constraint=CONSTRAINT_MEMCG,task_memcg=/pbs_jobs.service/jobid/29.login,pid=4711",
+    # Kernels before 5.0; the number of the job is in no other of their lines.
+    "Task in /pbspro/jobid/29.login killed as a result of limit of /pbspro/jobid/29.login",
+])  # fmt: skip
+@pytest.mark.parametrize(("status", "certainty"), [
+    (137, Certainty.PROVEN), (265, Certainty.PROVEN), (1, Certainty.LIKELY),
+    (143, Certainty.LIKELY),
+])  # fmt: skip
+def test_the_hook_writes_at_the_end_of_the_job_only(
+    kernel: str, status: int, certainty: Certainty
+) -> None:
+    """So its line is the last one, and does not say when the kernel killed."""
+    log = "epoch 1\n" + "step\n" * 50 + f"Cgroup mem limit exceeded: {kernel}\n"
+    found = ended(status, log=log + f"Cgroup memsw limit exceeded: {kernel}")
+    assert found is not None
+    assert (found.code, found.certainty) == ("oom-limit", certainty)
+    well = ended(0, log=log)
+    assert well is not None and (well.code, well.certainty) == ("ok", Certainty.LIKELY)
+    assert "but its log shows" in well.sentence
 
 
 def test_a_line_far_above_the_end_is_no_reason() -> None:

@@ -74,7 +74,8 @@ MARKS: tuple[Mark, ...] = (
           "PBS killed it: memory {used} over the limit {limit}"),
     _mark("oom-limit", r"Memory cgroup out of memory: Kill(?:ed)? process (?P<pid>\d+) "
           r"\((?P<name>[^)]*)\)", "the kernel killed {name} for memory"),
-    _mark("oom-limit", r"^Cgroup mem limit exceeded: .*oom-kill:constraint=CONSTRAINT_MEMCG",
+    _mark("oom-limit", r"^Cgroup mem limit exceeded: .*(?:oom-kill:constraint=CONSTRAINT_MEMCG|"
+          r"Task in /\S{1,400} killed as a result of limit )",
           "the kernel killed a process for memory"),
     # -- ended by the scheduler
     _mark("timeout", r"^=>> PBS: job killed: walltime (?P<used>\S+) exceeded limit (?P<limit>\S+)",
