@@ -116,7 +116,7 @@ def _by_rules(end: RunEnd, now_s: float) -> Verdict:
         exit_code=code,
         signal=0,
     )
-    log = LogView("the run's output", end.tail, len(end.tail), now_s - end.silent_s)
+    log = LogView("the run's output", end.tail, len(end.tail), now_s - end.silent_s, own=True)
     return judge_end(job, EndView(logs=(log,)), now_s)[0]
 
 

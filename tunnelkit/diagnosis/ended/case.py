@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tunnelkit.diagnosis.ended.log.marks import Hit, find_marks
 from tunnelkit.diagnosis.ended.log.own_part import own_part, since_restart
+from tunnelkit.diagnosis.ended.log.owner import is_own
 from tunnelkit.diagnosis.ended.log.stepd import OF_STEPD
 from tunnelkit.diagnosis.ended.log.traceback import Traceback, at_exit_lines, first_failure
 from tunnelkit.diagnosis.ended.record.failed_steps import FailedStep, failed_steps, with_record
@@ -120,6 +121,20 @@ class Case:
             return None
         return Evidence(f"its log may be another job's: {text}", "stat", "seen")
 
+    def may_be_earlier(self) -> Evidence | None:
+        """Return why the log's last words may be those of a job before this one."""
+        job = self.job
+        logs = [log for log in self.end.logs if log.text.strip()]
+        log = next((one for one in logs if job is not None and not is_own(one, job)), None)
+        if job is None or log is None:
+            return None
+        text = "it is not known when the file was made"
+        if log.born_s is not None and job.start_s is not None:
+            before = span(job.start_s - log.born_s)
+            text = f"the file was made {before} before the job began"
+        text = f"its log's last words may be an earlier job's: {text}"
+        return Evidence(text, "stat", "seen")
+
     def followed(self, step: StepView) -> bool:
         """Return True if the script did not end by this step: it began another one after it."""
         if not step.step.isdecimal():
@@ -193,6 +208,7 @@ def make_case(job: JobView | None, end: EndView, now_s: float, box: BoxView | No
     text = own_part("\n".join(part for part in parts if part), job)
     lines = tuple(re.split(r"\r\n|[\n\r]", text)[-_MOST_LINES:])
     text = "\n".join(lines)
+    late = at_exit_lines(text)
     words = job.native_state.upper().split() if job is not None else []
     state = words[0].rstrip("+") if words else ""
     script = script_exit(job, box)
@@ -208,7 +224,6 @@ def make_case(job: JobView | None, end: EndView, now_s: float, box: BoxView | No
         state=state,
         exit=script,
         text=text,
-    late = at_exit_lines(text)
         lines=lines,
         hits=tuple(one for one in find_marks(lines) if one.line + 1 not in late),
         failure=first_failure(text),

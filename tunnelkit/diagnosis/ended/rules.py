@@ -102,12 +102,7 @@ def judge_end(
     A second verdict says that the script hid the failure."""
     whole = make_case(job, end, now_s, box)
     case = at_the_end(whole)
-    first = _first(case)
-    doubt = case.doubt()
-    if doubt is not None:
-        alone = _first(make_case(job, replace(end, logs=()), now_s, case.box))
-        sure = alone.certainty is Certainty.PROVEN and alone.code == first.code
-        first = replace(first if sure else _at_most_likely(first), because=(*first.because, doubt))
+    first = _with_doubt(_first(case), case)
     first = replace(first, because=(*first.because, *earlier(whole)))
     first = _with_array(_with_restarts(first, case), end)
     hidden = hidden_step(case)
@@ -120,6 +115,21 @@ def _first(case: Case) -> Verdict:
     if not case.log_alone:
         return next(found for rule in RULES if (found := rule(case)) is not None)
     return _at_most_likely(next(found for rule in LOG_RULES if (found := rule(case)) is not None))
+
+
+def _with_doubt(verdict: Verdict, case: Case) -> Verdict:
+    """Lower what only the log proves, if the log may be another job's."""
+    proven = verdict.certainty is Certainty.PROVEN
+    doubt = case.doubt()
+    earlier = case.may_be_earlier() if doubt is None and proven else None
+    if doubt is None and earlier is None:
+        return verdict
+    alone = _first(make_case(case.job, replace(case.end, logs=()), case.now_s, case.box))
+    sure = alone.certainty is Certainty.PROVEN and alone.code == verdict.code
+    # A log that was read in vain is no doubt.
+    seen = doubt or (None if sure else earlier)
+    because = verdict.because if seen is None else (*verdict.because, seen)
+    return replace(verdict if sure else _at_most_likely(verdict), because=because)
 
 
 def _at_most_likely(verdict: Verdict) -> Verdict:

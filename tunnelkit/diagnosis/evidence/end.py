@@ -35,7 +35,8 @@ class LogView:
     """The end of a log. text: its last part. size_bytes, written_s: of the whole file.
 
     problem: "" if it could be read; else why not, such as "its directory is not there".
-    no_directory: its directory is not there.
+    no_directory: its directory is not there. born_s: when the file was made; None if its file
+    system does not say. own: nothing but the job's own words can be in it.
     """
 
     path: str
@@ -44,6 +45,8 @@ class LogView:
     written_s: float | None = None
     problem: str = ""
     no_directory: bool = False
+    born_s: float | None = None
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.diagnosis.ended_cases import START_S, job, verdict, verdicts
 from tunnelkit.diagnosis.ended.log.own_part import own_part
 from tunnelkit.diagnosis.evidence.end import EndView, LogView, StepView
-from tunnelkit.diagnosis.verdict import Certainty
+from tunnelkit.diagnosis.verdict import Certainty, Verdict
 
 PROVEN, LIKELY = Certainty.PROVEN, Certainty.LIKELY
 TRACEBACK = """\
@@ -37,7 +37,8 @@ def killed(number: str) -> str:
 @pytest.mark.parametrize("before", [ended(100), ended(100, ""), killed("100.batch"), killed("9.0")])
 def test_lines_about_the_job_before_are_no_reason(before: str) -> None:
     found = verdict(FOUND, "step 1\n" + before + "step 2\n" + TRACEBACK)
-    assert (found.code, found.certainty) == ("exception", PROVEN)
+    # A third job may have written after the one that has a line.
+    assert (found.code, found.certainty) == ("exception", LIKELY)
 
 
 def test_what_another_job_wrote_before_its_end_is_not_read() -> None:
@@ -92,7 +93,7 @@ def test_lines_alone_make_no_failure_of_a_job_that_ended_well() -> None:
 def test_a_log_that_was_not_written_by_the_job_proves_nothing(
     written_s: float, certainty: Certainty
 ) -> None:
-    end = EndView(logs=(LogView("/h/train.log", TRACEBACK, len(TRACEBACK), written_s),))
+    end = EndView(logs=(LogView("/h/101.log", TRACEBACK, len(TRACEBACK), written_s),))
     found = verdict(FOUND, end=end)
     assert (found.code, found.certainty) == ("exception", certainty)
     doubts = [one.text for one in found.because if "another job's" in one.text]
@@ -100,3 +101,50 @@ def test_a_log_that_was_not_written_by_the_job_proves_nothing(
     # Its record proves the same without the log.
     found = verdict(replace(FOUND, native_state="OUT_OF_MEMORY", signal=125), end=end)
     assert (found.code, found.certainty) == ("oom-limit", PROVEN)
+
+
+def shared(path: str, born_s: float | None, job_id: str = "101", raw_id: str = "101") -> Verdict:
+    """The verdict by a log of this name that was made at this time."""
+    log = LogView(path, TRACEBACK, len(TRACEBACK), START_S + 600, born_s=born_s)
+    return verdict(replace(FOUND, job_id=job_id, raw_id=raw_id), end=EndView(logs=(log,)))
+
+
+@pytest.mark.parametrize(("born_s", "words"), [
+    (None, "it is not known when the file was made"),
+    (START_S - 7200, "the file was made 2 h 0 min before the job began"),
+])  # fmt: skip
+def test_last_words_may_be_those_of_a_job_before(born_s: float | None, words: str) -> None:
+    found = shared("/h/run.log", born_s)
+    assert (found.code, found.certainty) == ("exception", LIKELY)
+    assert words in found.because[-1].text
+
+
+@pytest.mark.parametrize(("path", "born_s", "job_id", "raw_id"), [
+    ("/h/run.log", START_S, "101", "101"), ("/h/slurm-101.out", None, "101", "101"),
+    ("/h/101/run.log", None, "101", "101"), ("/h/00000101.log", None, "101", "101"),
+    ("/h/90_3.out", None, "90_3", ""), ("/h/%A/101.out", None, "90_3", "101"),
+    ("/h/x.o101", None, "101.login", ""), ("/h/x.o101.3", None, "101[3].login", ""),
+])  # fmt: skip
+def test_a_log_of_this_job_alone_proves_it(
+    path: str, born_s: float | None, job_id: str, raw_id: str
+) -> None:
+    found = shared(path, born_s, job_id, raw_id)
+    assert (found.code, found.certainty) == ("exception", PROVEN)
+    assert not any("an earlier job's" in one.text for one in found.because)
+
+
+@pytest.mark.parametrize(("path", "job_id"), [
+    ("/h/90.out", "90_3"), ("/h/3/90.out", "90_3"), ("/h/1010.out", "101"), ("/h/run.log", "101"),
+    ("/h/run0.log", "101"),
+    ("/h/x.o101", "101[3].login"),
+])  # fmt: skip
+def test_another_number_is_not_the_job_s(path: str, job_id: str) -> None:
+    assert shared(path, None, job_id, "").certainty is LIKELY
+
+
+def test_a_record_proves_the_same_beside_a_shared_log() -> None:
+    log = LogView("/h/run.log", TRACEBACK, len(TRACEBACK), START_S + 600)
+    oom = replace(FOUND, native_state="OUT_OF_MEMORY", signal=125)
+    found = verdict(oom, end=EndView(logs=(log,)))
+    assert (found.code, found.certainty) == ("oom-limit", PROVEN)
+    assert not any("an earlier job's" in one.text for one in found.because)

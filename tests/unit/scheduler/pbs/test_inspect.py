@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -176,7 +177,14 @@ def test_logs_and_usage() -> None:
         record,
     )
     [log] = view.logs
+    # Its record names another path: this one was given, and need not be this job's alone.
+    assert (log.born_s, log.own) == (None, False)
     assert (log.path, log.text, log.size_bytes) == ("/home/alice/a|b.o29", "hello\nworld\n", 12)
+    head = f"{record.get('Output_Path').partition(':')[2]}|12|1795248354 1795248300"
+    for keep, own in (("n", True), ("oed", False)):
+        kept = replace(record, attributes={**record.attributes, "keep_files": keep})
+        [log] = end_view({"stdout": Section(f"{head}\nhello\n", 0)}, kept).logs
+        assert (log.born_s, log.own) == (1795248300, own)
     assert view.missing == ("the job's stderr: stat: cannot statx '/x': No such file or directory",)
     assert view.steps[0].max_rss_bytes == 6348 << 10
 

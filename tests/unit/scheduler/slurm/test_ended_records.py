@@ -308,6 +308,10 @@ def test_logs_and_why_there_is_none() -> None:
     assert (out.path, out.text, out.size_bytes) == ("/h/7.out", "step 1", 6)
     assert out.written_s == 1795634689 and not out.problem
     assert err.no_directory and err.problem == "its directory is not there"
+    assert out.born_s is None
+    for born, known in (("1795634600", 1795634600), ("0", None), ("-", None), ("?", None)):
+        head = f"/h/7.out\ntk-file 6 1795634689 {born}\nstep 1"
+        assert end_view({"log-out": Section(head, 0)}, None).logs[0].born_s == known
     assert end_view({"log-out": Section("/h/x\ntk-absent", 0)}, None).missing[-1] == (
         "log /h/x: it is not there"
     )

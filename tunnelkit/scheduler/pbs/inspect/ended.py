@@ -35,7 +35,7 @@ show() {
   kind=
   plain "$path" && kind=plain &&
     tails=$tails$(timeout 5 tail -c 65536 -- "$path" 2>/dev/null | head -c 65536)
-  section "$1" sh -c 'found=$(stat -L -c "|%s|%Y" -- "$1") && [ "$2" ] || exit
+  section "$1" sh -c 'found=$(stat -L -c "|%s|%Y %W" -- "$1") && [ "$2" ] || exit
 printf %s "$1" | tr "\n" "?"
 echo "$found"
 tail -c 65536 -- "$1"' sh "$path" "$kind"
@@ -69,17 +69,18 @@ if [ "$full" ]; then
 fi
 """
 )
-_HEAD = re.compile(r"(.*)\|([0-9]{1,19})\|([0-9]{1,12})")
+# %W is 0, `-` or `?` where it is not known when the file was made.
+_HEAD = re.compile(r"(.*)\|([0-9]{1,19})\|([0-9]{1,12})(?: (?:([1-9][0-9]{0,11})|\S{1,20}))?")
 
 
 def end_view(sections: Mapping[str, Section], record: JobRecord | None) -> EndView:
     """Return the job's end as its record and the sections of SCRIPT describe it."""
-    logs, missing = [], []
+    logs, missing, copied = [], [], _copied(record)
     for name in ("stdout", "stderr"):
         section = sections.get(name)
         if section is None:
             continue
-        if (view := _log(section)) is not None:
+        if (view := _log(section, copied)) is not None:
             logs.append(view)
         else:
             missing.append(f"the job's {name}: {section.failure or 'it is no file'}")
@@ -89,16 +90,28 @@ def end_view(sections: Mapping[str, Section], record: JobRecord | None) -> EndVi
             missing.append("log: its path is not on record any more")
         return EndView(logs=tuple(logs), missing=tuple(missing), rooms=room, quotas=quotas)
     if messages := record.get("resources_used.diag_messages"):
-        logs.append(LogView("resources_used.diag_messages", messages, len(messages)))
+        logs.append(LogView("resources_used.diag_messages", messages, len(messages), own=True))
     return EndView((_whole(record),), tuple(logs), tuple(missing), rooms=room, quotas=quotas)
 
 
-def _log(section: Section) -> LogView | None:
+def _log(section: Section, copied: frozenset[str]) -> LogView | None:
     head, _, text = section.text.partition("\n")
     match = _HEAD.fullmatch(head)
     if section.code != 0 or not match:
         return None
-    return LogView(match[1], text[: 2 * 65_536], int(match[2]), float(match[3]))
+    born_s = float(match[4]) if match[4] else None
+    own = match[1] in copied
+    return LogView(
+        match[1], text[: 2 * 65_536], int(match[2]), float(match[3]), born_s=born_s, own=own
+    )
+
+
+def _copied(record: JobRecord | None) -> frozenset[str]:
+    """Return the paths of logs that PBS copies over what is there when the job has ended."""
+    if record is None or record.get("Keep_Files") != "n":
+        return frozenset()
+    paths = (record.get(name).partition(":")[2] for name in ("Output_Path", "Error_Path"))
+    return frozenset(paths) - {""}
 
 
 def _whole(record: JobRecord) -> StepView:

@@ -110,7 +110,7 @@ log() {{
   section "log-$1" sh -c 'printf %s "$1" | tr "\n" "?"
 echo
 if [ "$2" ]; then
-  stat -L -c "tk-file %s %Y" -- "$1" && tail -c {LOG_BYTES} -- "$1"
+  stat -L -c "tk-file %s %Y %W" -- "$1" && tail -c {LOG_BYTES} -- "$1"
 elif [ -e "$1" ]; then echo tk-other
 elif [ -d "${{1%/*}}" ]; then echo tk-absent
 else echo tk-no-directory; fi' sh "$2" "$kind"
@@ -125,7 +125,8 @@ rooms "$named" "$directory" "${{out%/*}}" "$HOME"
 [ -z "$full" ] || quotas "$named" "$directory" "${{out%/*}}" "$HOME"
 """
 
-_HEAD = re.compile(r"tk-file ([0-9]{1,18}) ([0-9]{1,12})\Z")
+# %W is 0, `-` or `?` where it is not known when the file was made.
+_HEAD = re.compile(r"tk-file ([0-9]{1,18}) ([0-9]{1,12})(?: (?:([1-9][0-9]{0,11})|\S{1,20}))?\Z")
 _PROBLEMS = {
     "tk-other": "it is no plain file",
     "tk-absent": "it is not there",
@@ -217,7 +218,8 @@ def _logs(sections: Mapping[str, Section]) -> list[LogView]:
             text = text.partition("\n")[2] or text
         text = text[: 2 * LOG_BYTES]  # of one that grew
         problem = "" if section.code == 0 else section.failure
-        found.append(LogView(path, text, size, float(match[2]), problem))
+        born_s = float(match[3]) if match[3] else None
+        found.append(LogView(path, text, size, float(match[2]), problem, born_s=born_s))
     return found
 
 

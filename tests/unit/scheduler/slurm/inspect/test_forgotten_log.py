@@ -127,6 +127,16 @@ def test_what_tk_saw_needs_no_accounting_and_the_users_word_wins(cluster: Cluste
     assert verdict.sentence == "failed: KeyError: 'label' at train.py:88 in collate"
 
 
+def test_it_asks_when_a_log_was_made(cluster: Cluster) -> None:
+    cluster.accounts("sbatch -o a.log train.sh")
+    log = cluster.work / "a.log"
+    log.write_text(TRACEBACK)
+    found = cluster.ask().end
+    asked = subprocess.run(["stat", "-c", "%W", log], capture_output=True, text=True, check=True)
+    known = float(asked.stdout) if asked.stdout.strip().isdecimal() else None
+    assert found is not None and found.logs[0].born_s == (known or None)
+
+
 def test_quotas_are_asked_for_where_a_log_names_one(cluster: Cluster) -> None:
     full = "quota: x\n     /dev/x  100*  100  100  6days  7  0  0\n"
     (cluster.base / "quota.txt").write_text(f"Disk quotas for user me (uid 7):\n{full}")
