@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tunnelkit.diagnosis.evidence.cluster import PartitionView
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Verdict
 from tunnelkit.diagnosis.waiting import commands, lines
 from tunnelkit.diagnosis.waiting.alternatives import sooner
@@ -39,6 +40,8 @@ def over_partition(now: Situation) -> Verdict | None:
         elif one.nodes_most is not None and job.shape.nodes_least > one.nodes_most:
             asked = counted(job.shape.nodes_least, "node")
             found.append((asked, f"{one.name} allows {one.nodes_most}"))
+        elif (gpus := _over_by_gpus(now, one)) is not None:
+            found.append(gpus)
     if len(found) < len(now.partitions) or not found:
         return None
     because = [lines.asked(now), *(Evidence(text, lines.PARTITIONS, "limit") for _, text in found)]
@@ -50,6 +53,24 @@ def over_partition(now: Situation) -> Verdict | None:
         steps.insert(0, NextStep("shorten its time limit; it keeps its place", shorten))
     text = f"can never start: it asks for {found[0][0]}, and {found[0][1]}"
     return Verdict("never", text, Certainty.PROVEN, tuple(because), next_steps=tuple(steps))
+
+
+def _over_by_gpus(now: Situation, partition: PartitionView) -> tuple[str, str] | None:
+    """Return the GPUs that the job asks for in all, and those of as many nodes as the partition
+    allows, if these are fewer, but all of its nodes have enough."""
+    most = partition.nodes_most
+    if most is None:
+        return None
+    nodes = [one for one in now.fit.suitable if partition.name in one.partitions]
+    for gpus in now.job.shape.gpus_total:
+        has = sorted((empty_room(one).gpus_of(gpus.kind) for one in nodes), reverse=True)
+        if sum(has[:most]) < gpus.count <= sum(has):
+            what = gpu_words(gpus.kind)
+            verb = "has" if most == 1 else "have"
+            limit = f"{partition.name} allows {counted(most, 'node')}, of which the largest {verb} "
+            asked = f"{amount(gpus.count, what)} in all"
+            return asked, limit + amount(sum(has[:most]), what)
+    return None
 
 
 def never(now: Situation) -> Verdict | None:

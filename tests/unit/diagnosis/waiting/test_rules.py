@@ -51,6 +51,29 @@ def test_gpus_in_all_may_be_on_several_nodes() -> None:
     assert found.code == "never" and "asks for 8 GPUs in all, and gpu has 4" in found.sentence
 
 
+def test_never_more_gpus_in_all_than_as_many_nodes_as_the_partition_allows() -> None:
+    asked = job("BadConstraints", shape=Shape(nodes_most=None, gpus_total=(GpuNeed(8),)))
+    around = cluster(node("n1", gpus=2), node("n2"), node("n3"))
+
+    def limited(most: int | None) -> Verdict:
+        [gpu] = around.partitions
+        return _verdict(asked, replace(around, partitions=(replace(gpu, nodes_most=most),)))
+
+    found = limited(1)
+    assert (found.code, found.certainty) == ("never", Certainty.PROVEN)
+    assert found.sentence == (
+        "can never start: it asks for 8 GPUs in all, and gpu allows 1 node, of which the largest "
+        "has 4 GPUs"
+    )
+    asked = replace(asked, shape=replace(asked.shape, gpus_total=(GpuNeed(9),)))
+    assert "gpu allows 2 nodes, of which the largest have 8 GPUs" in limited(2).sentence
+    for most in (3, None):
+        assert "allows" not in limited(most).sentence
+    # A QOS may let it have more: only Slurm's own word for it counts.
+    asked = replace(asked, reason="Resources")
+    assert limited(2).code != "never"
+
+
 def test_never_no_node_has_both() -> None:
     around = cluster(node("n1", cpus=64, gpus=0), node("n2", cpus=8, gpus=4))
     found = _verdict(job(cpus=32, gpus=2), around)
