@@ -137,6 +137,23 @@ async def test_more_than_any_node_has_is_never(queue: Queue) -> None:
     assert "can never start" in done.out
 
 
+async def test_gpus_on_more_nodes_than_the_partition_allows_since(queue: Queue) -> None:
+    """sbatch refuses such a job, so the limit comes while it waits."""
+    job = await queue.submit("--hold --gpus=4 -t 30")
+    await queue.change(
+        "scontrol update partitionname=gpu maxnodes=1",
+        "scontrol update partitionname=gpu maxnodes=unlimited",
+    )
+    await queue.sh(f"scontrol release {job}")
+    await queue.until(job, "PENDING")
+    verdict = await queue.why(job, "never")
+    assert verdict["certainty"] == "proven"
+    assert (
+        "it asks for 4 GPUs in all, and gpu allows 1 node, of which the largest has 2 GPUs"
+        in verdict["sentence"]
+    )
+
+
 async def test_a_drained_node(queue: Queue) -> None:
     await queue.change(
         "scontrol update nodename=node1 state=drain reason='bad dimm | ask ops'",
