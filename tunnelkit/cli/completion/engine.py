@@ -93,7 +93,8 @@ def offers(top: Command, line: CommandLine) -> dict[str, str]:
     place, wants, options_over = 0, None, False
     for word in line.words:
         if wants is not None:
-            wants = None
+            # bash splits `--link=x` into three words.
+            wants = wants if word == "=" else None
         elif options_over or not word.startswith("-") or word == "-":
             below = command["commands"].get(word)
             if below is not None:
@@ -108,9 +109,13 @@ def offers(top: Command, line: CommandLine) -> dict[str, str]:
         elif word in command["options"] and command["options"][word][0]:
             wants = command["options"][word]
     if wants is not None:
-        return _values(wants[1], typed)
+        return _values(wants[1], "" if typed == "=" else typed)
     if typed.startswith("-") and not options_over:
         options = command["options"]
+        name, given, value = typed.partition("=")
+        if given:
+            takes_value, how, _ = options.get(name, (False, None, ""))
+            return {f"{name}={one}": "" for one in _values(how if takes_value else None, value)}
         return {word: options[word][2] for word in options if word.startswith(typed)}
     if command["commands"]:
         return {

@@ -56,8 +56,21 @@ def loop_id_option() -> Declaration:
 def link_option() -> Declaration:
     """Return the option `--link`."""
     return typer.Option(
-        "--link", metavar="NAME", help="auto, openssh, paramiko; kubectl-proxy, kubectl-exec."
+        "--link",
+        metavar="NAME",
+        help="auto, openssh, paramiko; kubectl-proxy, kubectl-exec.",
+        autocompletion=sources.links,
     )
+
+
+def scheduler_option() -> Declaration:
+    """Return the option `--scheduler` of `tk up`."""
+    return text_option("NAME", "auto, slurm, pbs, torque or none.", sources.schedulers)
+
+
+def lab_scheduler_option() -> Declaration:
+    """Return the option `--scheduler` of `tk lab up` and `tk demo`."""
+    return text_option("NAME", "auto, slurm or none.", sources.lab_schedulers)
 
 
 def node_argument() -> Declaration:
@@ -154,9 +167,9 @@ def take_over_option() -> Declaration:
     )
 
 
-def text_option(metavar: str, help: str) -> Declaration:
-    """Return an option with a value."""
-    return typer.Option(metavar=metavar, help=help)
+def text_option(metavar: str, help: str, complete: sources.Completer | None = None) -> Declaration:
+    """Return an option with a value. complete: offers values."""
+    return typer.Option(metavar=metavar, help=help, autocompletion=complete)
 
 
 def preload_option() -> Declaration:
@@ -188,6 +201,7 @@ def rank_option() -> Declaration:
         metavar="RANKS",
         help="Debug only these ranks, the others run free: 0,2 or 0-3. 'all': every one, "
         "also of a script that calls a launcher.",
+        autocompletion=sources.every,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tunnelkit.cli.completion import sources
 from tunnelkit.cli.completion.options import Declaration
 from tunnelkit.cli.lazy_typer import typer
 
@@ -32,7 +33,8 @@ def force_option() -> Declaration:
 def in_option() -> Declaration:
     """Return `--in`."""
     names = "docker, podman, systemd, cgroup or bare"
-    return typer.Option("--in", metavar="NAME", help=f"What holds it to its limits: {names}.")
+    help = f"What holds it to its limits: {names}."
+    return typer.Option("--in", metavar="NAME", help=help, autocompletion=sources.runners)
 
 
 def image_option() -> Declaration:

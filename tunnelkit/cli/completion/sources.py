@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 #: A session that is alive answers in a few milliseconds; a stopped one must not hold up TAB.
 _ASK_S = 0.1
+# Written out: their own modules take longer to import than people wait for TAB. A test compares.
+_LINKS = ("auto", "openssh", "paramiko", "kubectl-proxy", "kubectl-exec")
+_SCHEDULERS = ("auto", "slurm", "pbs", "torque", "none")
+_LAB_SCHEDULERS = ("auto", "slurm", "none")
+_RUNNERS = ("docker", "podman", "systemd", "cgroup", "bare")
+_SELECTIONS = ("all", "stopped", "running", "waiting", "ended", "failed")
 
 Completer = Callable[[str], list[str]]
 
@@ -70,6 +76,42 @@ def codes() -> Iterable[str]:
 
 
 @_quiet
+def links() -> Iterable[str]:
+    """Kinds of links."""
+    return _LINKS
+
+
+@_quiet
+def schedulers() -> Iterable[str]:
+    """Names of `[cluster] scheduler`."""
+    return _SCHEDULERS
+
+
+@_quiet
+def lab_schedulers() -> Iterable[str]:
+    """Schedulers of the cluster on this machine."""
+    return _LAB_SCHEDULERS
+
+
+@_quiet
+def runners() -> Iterable[str]:
+    """Programs that hold a run of `tk simulate` to its limits."""
+    return _RUNNERS
+
+
+@_quiet
+def automatic() -> Iterable[str]:
+    """The word for a value that tk chooses."""
+    return ("auto",)
+
+
+@_quiet
+def every() -> Iterable[str]:
+    """The word for all ranks."""
+    return ("all",)
+
+
+@_quiet
 def own_nodes() -> Iterable[str]:
     """Nodes of the allocation."""
     job = _status()["job"]
@@ -97,6 +139,12 @@ def ranks() -> Iterable[str]:
         for rank in one.get("ranks") or []
         if rank["rank"] is not None
     ]
+
+
+@_quiet
+def selections() -> Iterable[str]:
+    """Ranks of the session's debug loops, and words for some of them."""
+    return [*ranks(""), *_SELECTIONS]
 
 
 @_quiet

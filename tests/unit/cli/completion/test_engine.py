@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import typer
@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from tunnelkit.cli.app import build
 from tunnelkit.cli.completion import engine, sources
 from tunnelkit.cli.registry import COMMANDS
+from tunnelkit.config.schema import LinkName, SchedulerName
+from tunnelkit.debug.ranks.terms import FAILED, STATE_WORDS
+from tunnelkit.simulate.runners.choice import NAMES
 
 TABLE = engine.make()
 
@@ -72,6 +75,28 @@ def test_what_is_completed_where(monkeypatch: pytest.MonkeyPatch) -> None:
     assert offers("--vers") == ["--version"]
     assert "up" in offers("--debug", "")
     assert offers("nonsense", "") == []
+
+
+def test_values_of_a_fixed_set_are_offered() -> None:
+    assert offers("up", "--link", "") == list(get_args(LinkName))
+    assert offers("doctor", "--link", "kube") == ["kubectl-proxy", "kubectl-exec"]
+    for command in ("up", "init"):
+        assert offers(command, "--scheduler", "") == list(get_args(SchedulerName))
+    for words in (("demo",), ("lab", "up")):
+        assert offers(*words, "--scheduler", "") == ["auto", "slurm", "none"]
+    assert offers("simulate", "--in", "") == list(NAMES)
+    assert offers("why", "--start-sooner", "") == ["auto"]
+    assert offers("loop", "--rank", "") == ["all"]
+    for command in ("ranks", "console", "interrupt"):
+        assert offers(command, "") == ["all", *STATE_WORDS, FAILED]
+
+
+def test_a_value_after_an_equals_sign_is_offered() -> None:
+    """zsh and fish pass one word; bash passes the option, the sign and the value."""
+    assert offers("up", "--link=para") == ["--link=paramiko"]
+    assert offers("up", "--link", "=", "para") == ["paramiko"]
+    assert offers("up", "--link", "=") == list(get_args(LinkName))
+    assert offers("up", "--json=") == [] and offers("run", "prog", "--node=") == []
 
 
 @given(st.text(max_size=30), st.sampled_from(["bash", "zsh", "fish"]), st.integers(-2, 9))

@@ -23,7 +23,7 @@ def console(
         typer.Argument(
             metavar="SEL",
             help="The ranks that get the lines at first, such as 0-3,7 or node=1.",
-            autocompletion=sources.ranks,
+            autocompletion=sources.selections,
         ),
     ] = None,
     line: Annotated[

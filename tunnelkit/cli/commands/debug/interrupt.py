@@ -23,7 +23,7 @@ def interrupt(
         typer.Argument(
             metavar="SEL",
             help="Only these ranks, such as 3, 0-3,7 or node=1.",
-            autocompletion=sources.ranks,
+            autocompletion=sources.selections,
         ),
     ] = None,
     loop: Annotated[int | None, options.loop_id_option()] = None,

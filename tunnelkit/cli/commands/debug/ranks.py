@@ -14,7 +14,7 @@ def ranks(
         typer.Argument(
             metavar="SEL",
             help="Only these ranks, such as 0-3,7 or node=1.",
-            autocompletion=sources.ranks,
+            autocompletion=sources.selections,
         ),
     ] = None,
     each: Annotated[bool, typer.Option("--all", help="Print a line for each rank.")] = False,

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
+from tunnelkit.cli.completion import sources
 from tunnelkit.cli.completion.options import login_option, profile_option
 from tunnelkit.cli.lazy_typer import typer
 
@@ -17,7 +18,11 @@ if TYPE_CHECKING:
 def keep(
     job: Annotated[
         str | None,
-        typer.Argument(metavar="JOB", help="A kept job; without it the only one."),
+        typer.Argument(
+            metavar="JOB",
+            help="A kept job; without it the only one.",
+            autocompletion=sources.jobs,
+        ),
     ] = None,
     for_time: Annotated[
         str | None,

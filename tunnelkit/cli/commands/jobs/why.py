@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from tunnelkit.cli.completion import sources
 from tunnelkit.cli.completion.options import code_option, job_argument, login_option, profile_option
 from tunnelkit.cli.lazy_typer import typer
 
@@ -32,6 +33,7 @@ def why(
             "--start-sooner",
             metavar="MINUTES|auto",
             help="Shorten a waiting job's time limit; it keeps its place.",
+            autocompletion=sources.automatic,
         ),
     ] = None,
     yes: Annotated[

@@ -48,7 +48,11 @@ def init(
     ] = None,
     scheduler: Annotated[
         str | None,
-        options.text_option("auto|slurm|pbs|torque|none", "Default: asked of the login host."),
+        options.text_option(
+            "NAME",
+            "auto, slurm, pbs, torque or none; default: asked of the login host.",
+            sources.schedulers,
+        ),
     ] = None,
     profile: Annotated[str | None, options.base_profile_option()] = None,
     kube: Annotated[bool, typer.Option("--kube", help="Kubernetes or OpenShift.")] = False,

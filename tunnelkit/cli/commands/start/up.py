@@ -64,9 +64,7 @@ def up(
     profile: Annotated[str | None, options.profile_option()] = None,
     login: Annotated[str | None, options.login_option()] = None,
     link: Annotated[str | None, options.link_option()] = None,
-    scheduler: Annotated[
-        str | None, options.text_option("NAME", "auto, slurm, pbs, torque or none.")
-    ] = None,
+    scheduler: Annotated[str | None, options.scheduler_option()] = None,
     take_over: Annotated[bool, options.take_over_option()] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the status as JSON.")] = False,
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
+from tunnelkit.cli.completion.options import lab_scheduler_option
 from tunnelkit.cli.lazy_typer import typer
 
 
@@ -12,9 +13,7 @@ def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave cluster and session up, and say how to play.")
     ] = False,
-    scheduler: Annotated[
-        str, typer.Option("--scheduler", help="auto, slurm or none.", metavar="NAME")
-    ] = "auto",
+    scheduler: Annotated[str, lab_scheduler_option()] = "auto",
     kube: Annotated[bool, typer.Option("--kube", help="In a pod instead; needs kubectl.")] = False,
 ) -> None:
     """See all of it on this machine: a cluster, a job, F5, a cut.

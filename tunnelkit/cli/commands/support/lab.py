@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from tunnelkit.cli.completion.options import lab_scheduler_option
+
 app = typer.Typer(
     help="A cluster on this machine: real sshd and Slurm, run by you.",
     no_args_is_help=True,
@@ -39,9 +41,7 @@ def up(
     rtt: Annotated[
         float, typer.Option("--rtt", metavar="MS", help="Round-trip time to login, milliseconds.")
     ] = 0.0,
-    scheduler: Annotated[
-        str, typer.Option("--scheduler", help="auto, slurm or none.", metavar="NAME")
-    ] = "auto",
+    scheduler: Annotated[str, lab_scheduler_option()] = "auto",
     cpus: Annotated[
         int | None,
         typer.Option("--cpus", metavar="N", help="CPUs that Slurm counts on each node (4)."),
