@@ -34,6 +34,9 @@ def interrupt(
     tk interrupt          all that an editor or a console debugs
     tk interrupt 3        rank 3
     tk interrupt node=1   the ranks of the second node; `tk help ranks` has more
+
+    Exits with 0 if all are paused; with 12 if one is in native code, and stops later; else with
+    10: one waits for a debugger, has none, or has ended.
     """
     from tunnelkit.cli.terminal.context import find_session
     from tunnelkit.debug.ranks.selection import parse_selection
@@ -51,9 +54,15 @@ def interrupt(
             _tell(one)
     else:
         _tell_ranks(processes)
+    sys.exit(int(exit_code(processes)))
+
+
+def exit_code(processes: Sequence[InterruptStatus]) -> ExitCode:
+    """Return OK if all are paused, TIMEOUT if some will be later, else DEBUG."""
     states = {one["state"] for one in processes}
-    if states != {"paused"}:
-        sys.exit(int(ExitCode.TIMEOUT if "native" in states else ExitCode.DEBUG))
+    if states == {"paused"}:
+        return ExitCode.OK
+    return ExitCode.TIMEOUT if "native" in states else ExitCode.DEBUG
 
 
 def _tell(one: InterruptStatus) -> None:
