@@ -104,7 +104,7 @@ async def test_every_node_is_at_hand_and_the_login_host_is_left_in_peace(
     done = await project.tk("run", "--node", "node7", "true", code=2)
     assert "node7 is not a node of this allocation" in done.err and "node1, node2" in done.err
     assert "node     node2, agent " in (await project.tk("status")).out
-    async with on_a_terminal(project, "shell", "node2") as screen:
+    async with on_a_terminal(project, "shell", "--node", "node2") as screen:
         screen.type("echo on $SLURMD_NODENAME; exit 3\n")
         await screen.shows(r"^on node2")
         assert await screen.ended() == 3

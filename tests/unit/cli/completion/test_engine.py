@@ -69,7 +69,8 @@ def test_what_is_completed_where(monkeypatch: pytest.MonkeyPatch) -> None:
     assert offers("shell", "") == ["own_nodes "]
     assert offers("forward", "8888", "") == ["forwards "]
     assert offers("forward", "--", "-") == ["forwards -"]
-    assert offers("run", "--node", "") == ["own_nodes "]
+    for command in ("run", "shell"):
+        assert offers(command, "--node", "") == ["own_nodes "]
     assert offers("run", "python", "--he") == []
     assert offers("lab", "u") == ["up"] and offers("lab", "up", "--net") == ["--netns"]
     assert offers("--vers") == ["--version"]

@@ -56,19 +56,23 @@ def run_command(
 
 
 def shell(
-    node: Annotated[str | None, own_node(typer.Argument)] = None,
+    place: Annotated[str | None, own_node(typer.Argument)] = None,
+    node: Annotated[str | None, own_node(typer.Option)] = None,
 ) -> None:
-    """A login shell in the allocation, in the mirrored directory.
+    """Open a login shell in the allocation, in the mirrored directory.
 
-    tk shell
-    tk shell node2
+    tk shell                 on the node of `tk status`
+    tk shell node2           on another one
+    tk shell --node node2    the same, as with tk run
     """
     from tunnelkit.cli.terminal.tty import is_interactive
     from tunnelkit.errors import UsageError
 
+    if place is not None and node not in (None, place):
+        raise UsageError(f"two nodes are named: {place} and {node}", hint="tk shell NODE")
     if not is_interactive():
         raise UsageError("tk shell needs a terminal", hint="for scripts: tk run COMMAND")
-    sys.exit(_run([], pty=True, node=node))
+    sys.exit(_run([], pty=True, node=node or place))
 
 
 def _run(argv: list[str], *, pty: bool, node: str | None) -> int:
