@@ -25,7 +25,10 @@ _OWN = {
     "--keep-max": True,
     "--print": False,
     "--json": False,
+    "--login": True,
 }
+#: Of those, the ones that a script's own arguments may well have: tk's before the script only.
+_SHARED = ("--login",)
 _UNITS_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
@@ -33,7 +36,7 @@ _UNITS_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 class SubmitLine:
     """A command line that was read. path: the script's. keep_s: 0: not kept if it fails.
 
-    stand_s: 0: no Python of it is kept at an exception."""
+    stand_s: 0: no Python of it is kept at an exception. login: another login host."""
 
     path: str = ""
     options: list[str] = field(default_factory=list)
@@ -44,6 +47,7 @@ class SubmitLine:
     stand_s: float = 0.0
     show: bool = False
     as_json: bool = False
+    login: str | None = None
 
     def script(self) -> UserScript:
         """Return the script with its text. Raises UsageError."""
@@ -77,7 +81,7 @@ def read_line(words: Sequence[str]) -> SubmitLine:
     """Read a command line as sbatch does: its options end at the first other word, the script.
 
     As qsub does where that gives a script that is there. tk's own options may also follow the
-    script, before its first argument; not after `--`. Raises UsageError.
+    script, before its first argument (`--login` may not); not after `--`. Raises UsageError.
     """
     line = _read_as(words, SlurmBatchScripts())
     if os.path.isfile(line.path):
@@ -106,7 +110,7 @@ def _read_as(words: Sequence[str], dialect: BatchScripts) -> SubmitLine:
     if not rest:
         raise UsageError("no script is named", hint="tk submit [OPTIONS] SCRIPT [ARGS]")
     line.path = rest.pop(0)
-    while not is_plain and _take_own(line, rest):
+    while not is_plain and rest and not rest[0].startswith(_SHARED) and _take_own(line, rest):
         pass
     line.args = rest
     return line
@@ -130,6 +134,8 @@ def _take_own(line: SubmitLine, rest: list[str]) -> bool:
         line.idle_s = seconds(value, name)
     elif name == "--keep-max":
         line.most = _count(value)
+    elif name == "--login":
+        line.login = value
     elif has_value:
         raise UsageError(f"{name} takes no value", hint=f"write {name}")
     elif name == "--print":

@@ -49,6 +49,18 @@ def test_the_times() -> None:
             read_line(words)
 
 
+def test_the_login_host_is_named_before_the_script() -> None:
+    for words in (["--login", "me@other"], ["--login=me@other"]):
+        line = read_line([*words, "-p", "gpu", "a.sh", "--login", "x"])
+        assert (line.login, line.options, line.args) == ("me@other", ["-p", "gpu"], ["--login", "x"])
+    assert read_line(["a.sh", "--json", "--login", "x"]).args == ["--login", "x"]
+    # It is sbatch's own.
+    line = read_line(["--profile=task", "a.sh"])
+    assert (line.login, line.options) == (None, ["--profile=task"])
+    with pytest.raises(UsageError, match="--login has no value"):
+        read_line(["--login"])
+
+
 @given(args=st.lists(st.text(max_size=10)))
 def test_every_argument_is_the_scripts(args: list[str]) -> None:
     assert read_line(["-p", "x", "--", "a.sh", *args]).args == args

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-from tunnelkit.cli.completion.options import text_option
+from tunnelkit.cli.completion.options import login_option, text_option
 from tunnelkit.cli.lazy_typer import typer
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def submit(
     ] = None,
     show: Annotated[bool, typer.Option("--print", help="Print what would be sent.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the job as JSON.")] = False,
+    login: Annotated[str | None, login_option()] = None,
 ) -> None:
     """Submit a batch script as sbatch or qsub does; with --keep-on-failure a failed job waits.
 
@@ -58,6 +59,9 @@ def submit(
     tk submit --keep-on-failure=2h -p gpu --gpus=1 train.sh
     tk submit --post-mortem train.sh
     tk submit --keep-on-failure --print train.sh
+    tk submit --login me@login.example.org train.sh    without a session
+
+    There is no --profile here: it is sbatch's. TK_PROFILE=NAME chooses a cluster profile.
     """
     from tunnelkit.session.submit.command_line import read_line
 
@@ -102,7 +106,7 @@ def _print(line: SubmitLine) -> None:
     from tunnelkit.cli.terminal.context import settings
     from tunnelkit.session.submit.send import preview
 
-    sys.stdout.buffer.write(preview(line.script(), settings()))
+    sys.stdout.buffer.write(preview(line.script(), settings(cluster__login=line.login)))
     sys.stdout.buffer.flush()
 
 
@@ -118,7 +122,8 @@ async def _submit(line: SubmitLine) -> SubmitAnswer:
     script = line.script()  # before a login, which may ask for a code
 
     async def own(prompter: Prompter | None) -> SubmitAnswer:
-        async with own_login(settings(), prompter) as login:
+        async with own_login(settings(cluster__login=line.login), prompter) as login:
             return await send(login, script, Path.cwd())
 
-    return await by_session(lambda: line.request(os.getcwd()), own)
+    other = line.login is not None
+    return await by_session(lambda: line.request(os.getcwd()), own, other_cluster=other)
