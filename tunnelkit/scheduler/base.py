@@ -51,6 +51,7 @@ class Capabilities:
     finds_undetected: `find` needs nothing that the detection finds out, but the programs' PATH.
     undecided: text in `find`'s answer about a job that the scheduler has not looked at yet; "" if
     it does not show that.
+    log_has_job_name: the log of a job that tk submits is NAME.log, not NUMBER.log.
     """
 
     enters_jobs: bool = False
@@ -59,6 +60,7 @@ class Capabilities:
     names_canceller: bool = False
     finds_undetected: bool = False
     undecided: str = ""
+    log_has_job_name: bool = False
 
 
 class PendingCause(Enum):

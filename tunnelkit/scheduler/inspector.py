@@ -67,6 +67,10 @@ class JobInspector(Protocol):
         None if there is none. Raises SchedulerError if the scheduler did not answer."""
         ...
 
+    def usual_log(self, job_id: str) -> str:
+        """Return the name that the scheduler gives a log by default."""
+        ...
+
     def inspect(
         self, job_id: str, mark: str, box_dir: str = "", log: LogHint = NO_HINT
     ) -> list[str]:

@@ -87,6 +87,11 @@ def _introduce(place: LogPlaceInfo, options: JobLogOptions) -> None:
             f"the scheduler has forgotten job {place['job_id']}; tk saw its log at "
             f"{place['path']} ({when})"
         )
+    if place["known_from"] == "files":
+        note(
+            f"the scheduler has forgotten job {place['job_id']}; this file has its number: "
+            f"{place['path']}"
+        )
     if options.err and place["stderr_path"] is None:
         note(f"job {place['job_id']} writes stdout and stderr to one file")
 

@@ -69,7 +69,7 @@ class Qstat(LoginPrograms):
     """
 
     name = "pbs"
-    capabilities = Capabilities(joins_jobs=True, agent_starts_peers=False)
+    capabilities = Capabilities(joins_jobs=True, agent_starts_peers=False, log_has_job_name=True)
     #: The name that users know.
     title = "PBS"
     #: The program on a node that makes a process a part of a job.

@@ -260,7 +260,8 @@ class JobHandle:
         """The path of the job's log on the cluster; None if tk did not choose it."""
         if self._jobs_dir is None or self.job_id is None or self.foreign:
             return None
-        return f"{self._jobs_dir}/{_number(self.job_id)}.log"
+        by_name = self.scheduler.capabilities.log_has_job_name
+        return f"{self._jobs_dir}/{self._name if by_name else _number(self.job_id)}.log"
 
     def watch(self, *, hurried: bool = False) -> AsyncGenerator[JobStatus]:
         """Yield the job's states as they change; polls as often as the scheduler's manual allows.

@@ -25,8 +25,8 @@ class LogPlaceInfo(TypedDict):
 
     path: the one that is read. name_in_directory: of the log, if path is a directory; "" where
     the scheduler writes into none. stderr_path: None if stderr goes into the same file. state: a
-    `JobState`. known_from: `scheduler`; `tk` for a job that the scheduler has forgotten: then
-    seen_s is when tk saw the path; `you` for --file.
+    `JobState`. known_from: `scheduler`; of a job that it has forgotten `tk`, with seen_s, when tk
+    saw the path, or `files`: a file on the login host has the job's number; `you` for --file.
     """
 
     job_id: str
@@ -78,7 +78,7 @@ async def find_log(cluster: LogCluster, wanted: WantedLog) -> LogPlaceInfo:
                 hint="try again in a minute",
                 transient=True,
             )
-        return _remembered(cluster, job_id, wanted)
+        return _remembered(cluster, job_id, wanted, found.end or EndView())
     remember_job_logs(cluster.name, found.job, time.time())
     if found.job.state is JobState.ENDED and not found.job.stdout_path:
         return _of_accounting(cluster, found.job, found.end or EndView(), wanted)
@@ -93,13 +93,12 @@ def _of_accounting(
     A path that tk saw in the scheduler's record comes before one that the inspection worked out."""
     known = recall_log_paths(cluster.name, job.job_id)
     if known is None and end.logs:
-        stdout, stderr = end.logs[0].path, end.logs[1].path if len(end.logs) > 1 else ""
-        return _info(job.job_id, (stdout, stderr), wanted, job.state, None)
+        return _info(job.job_id, _files(end), wanted, job.state, None)
     # Only sbatch's jobs have a step of that name.
     by_script = any(step.step == "batch" for step in end.steps)
     if known is None and not by_script and wanted.own(job.job_id) is None:
         return _of_record(job, wanted)
-    return _remembered(cluster, job.job_id, wanted)
+    return _remembered(cluster, job.job_id, wanted, None)
 
 
 def _of_record(job: JobView, wanted: WantedLog) -> LogPlaceInfo:
@@ -117,7 +116,12 @@ def _of_record(job: JobView, wanted: WantedLog) -> LogPlaceInfo:
     return {**place, "name_in_directory": name}
 
 
-def _remembered(cluster: LogCluster, job_id: str, wanted: WantedLog) -> LogPlaceInfo:
+def _remembered(
+    cluster: LogCluster, job_id: str, wanted: WantedLog, end: EndView | None
+) -> LogPlaceInfo:
+    """Return where the log is of a job whose path the scheduler has forgotten.
+
+    end: what was found of it; None if the accounting knows the job, and only the path is gone."""
     known = recall_log_paths(cluster.name, job_id)
     if known is not None:
         paths = (known.stdout, known.stderr)
@@ -125,13 +129,23 @@ def _remembered(cluster: LogCluster, job_id: str, wanted: WantedLog) -> LogPlace
     own = wanted.own(job_id)
     if own is not None:
         return _info(job_id, (own, ""), wanted, JobState.ENDED, time.time())
+    if end is not None and end.logs:
+        place = _info(job_id, _files(end), wanted, JobState.ENDED, None)
+        return {**place, "known_from": "files"}
+    name = cluster.scheduler.name
+    gone = "no longer knows its path" if end is None else "has forgotten it or never had it"
     raise SchedulerError(
         f"where job {job_id} wrote its log is not known",
-        cause=f"{cluster.scheduler.name} no longer knows its path, and tk had not asked about it "
-        "before",
-        hint="Slurm's default is slurm-JOB.out in the directory of the submission: "
-        f"tk logs {job_id} --file FILE",
+        cause=f"{name} {gone}, tk had not asked about it before, and no log that it could have by "
+        "default was found",
+        hint=f"by default it is {cluster.inspector.usual_log(job_id)} in the directory of the "
+        f"submission: tk logs {job_id} --file FILE; tk why {job_id} looks for its black box",
     )
+
+
+def _files(end: EndView) -> tuple[str, str]:
+    """Return the files that were found, stdout's first; "" for a second one that is not there."""
+    return end.logs[0].path, end.logs[1].path if len(end.logs) > 1 else ""
 
 
 def _info(

@@ -37,7 +37,9 @@ async def _send(allocation: AllocationManager, channel: Channel, stream: JobLogS
     own_id = None if job is None else job.job_id
 
     def own_log(job_id: str) -> str | None:
-        return job.log_file if job is not None and job.job_id == job_id else None
+        # The user may leave out the name of PBS's server.
+        is_own = own_id is not None and own_id.partition(".")[0] == job_id.partition(".")[0]
+        return job.log_file if job is not None and is_own else None
 
     request = LogRequest(
         WantedLog(stream.job or own_id, stream.err, own_log, stream.file),

@@ -374,10 +374,40 @@ def test_the_log_of_a_job_that_the_server_has_forgotten(programs: Path) -> None:
     assert paths(LogHint("-own", given=True)) == ["./-own"]
     seen = LogHint(f"{programs}/train.e29", f"{programs}/train.o29")
     assert paths(seen) == [seen.stdout, seen.stderr]
-    tks = programs / ".cache/tunnelkit/jobs/29.log"
-    tks.parent.mkdir(parents=True)
-    tks.write_text("tk\n")
-    assert paths()[0] == str(tks)
+
+
+def test_the_log_of_a_job_of_tk_s_that_the_server_has_forgotten(programs: Path) -> None:
+    """It has the name of the session's jobs; the file of the job's state has the number, too."""
+    put(programs, "qstat", "echo 'qstat: Unknown Job Id 29.login' >&2; exit 153")
+    inspector = QstatInspector(str(programs / "bin"))
+    jobs = programs / ".cache/tunnelkit/jobs"
+    jobs.mkdir(parents=True)
+
+    def paths(job: str) -> list[str]:
+        done = subprocess.run(
+            inspector.inspect(job, MARK), capture_output=True, timeout=60,
+            check=False, cwd=programs, env={"PATH": os.environ["PATH"], "HOME": str(programs)},
+        )  # fmt: skip
+        found = inspector.parse(Completed(done.returncode, done.stdout, done.stderr), job, MARK)
+        assert found.end is not None
+        return [one.path for one in found.end.logs]
+
+    log = jobs / "tk-a b-1.log"
+    log.write_text("tk\n")
+    assert paths("29.login") == []
+    for age, number in ((3, "28"), (2, "29"), (1, "129")):
+        for name in ("tk-a b-1", "tk-c-2"):
+            status = jobs / f"{name}.{number}"
+            if name == "tk-a b-1" or number == "129":
+                status.write_text("ended 1\n")
+                os.utime(status, (1_795_248_000 - 60 * age,) * 2)
+    # The next job of that name has the file now.
+    assert paths("29.login") == paths("28") == []
+    assert paths("129.login") == [str(log)]
+    (jobs / "tk-a b-1.129").unlink()
+    (jobs / "tk-a b-1.29.cancelled").touch()
+    assert paths("29") == [str(log)]
+    assert paths("9") == []
 
 
 def test_a_property_is_matched_as_pbs_matches_it() -> None:

@@ -5,9 +5,16 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tunnelkit.errors import ConnectionFailed
 from tunnelkit.model import Completed
-from tunnelkit.scheduler.base import Command
+from tunnelkit.scheduler.base import Command, Scheduler
+from tunnelkit.scheduler.pbs.adapter import PBS
+from tunnelkit.scheduler.pbs.torque import Torque
+from tunnelkit.scheduler.slurm.adapter import Slurm
+from tunnelkit.session.job.cancelled_jobs import CancelledJobs
+from tunnelkit.session.job.job import JobHandle
 from tunnelkit.session.job.log_tail import last_words
 
 
@@ -28,6 +35,25 @@ async def test_pbs_calls_the_log_after_the_job(tmp_path: Path) -> None:
     (tmp_path / "tk-me.log").write_bytes(b"\x1b]0;title\x07bad\xff\n")
     told = await last_words(here, str(tmp_path), "7.server", "tk-me")
     assert told.startswith("its log ends: \\x1b]0;title\\x07bad") and told.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "log"), [(Slurm(), "7.log"), (PBS(), "tk-me.log"), (Torque(), "tk-me.log")]
+)
+def test_the_job_s_log_has_the_name_that_the_submission_gave_it(
+    tmp_path: Path, scheduler: Scheduler, log: str
+) -> None:
+    job = JobHandle(
+        scheduler,
+        here,
+        job_name="tk-me",
+        jobs_dir="/jobs",
+        status_file=None,
+        cancelled=CancelledJobs(tmp_path / "cancelled"),
+    )
+    assert job.log_file is None
+    job.job_id = "7.server"
+    assert job.log_file == f"/jobs/{log}"
 
 
 async def test_without_a_log_it_says_where_it_looked(tmp_path: Path) -> None:

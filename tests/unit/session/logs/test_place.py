@@ -16,7 +16,12 @@ from tunnelkit.model import Completed
 from tunnelkit.scheduler.base import Command
 from tunnelkit.scheduler.pbs.adapter import PBS
 from tunnelkit.scheduler.slurm.inspect.accounting import SEPARATOR
-from tunnelkit.session.job.log_paths import LogPaths, log_paths_file, remember_log_paths
+from tunnelkit.session.job.log_paths import (
+    LogPaths,
+    log_paths_file,
+    recall_log_paths,
+    remember_log_paths,
+)
 from tunnelkit.session.logs.cluster import LogCluster
 from tunnelkit.session.logs.place import LogPlaceInfo, WantedLog, find_log
 from tunnelkit.session.logs.read_log import LogRequest, read_log
@@ -31,16 +36,17 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Server:
-    """A PBS server that answers with one record."""
+    """A PBS server that answers with one record. logs: what the script has read, by its name."""
 
     record: str
+    logs: dict[str, str] = field(default_factory=dict)
 
     async def run(self, command: Command) -> Completed:
         """Answer the poller's qstat, or the inspector's script."""
         if command.argv[0] != "sh":
             return Completed(0, self.record.encode(), b"")
         mark = command.argv[4]
-        sections = {"now": "1795248300", "job": self.record}
+        sections = {"now": "1795248300", "job": self.record, **self.logs}
         text = "".join(f"\n{mark} {one}\n{sections[one]}\n{mark}-code 0\n" for one in sections)
         return Completed(0, text.encode(), b"")
 
@@ -69,6 +75,48 @@ async def test_an_array_as_a_whole_has_no_log() -> None:
         await find_log(server.cluster(), WantedLog("27[]"))
     assert "name one element" in caught.value.one_line()
     assert _remembered() == ""
+
+
+FORGOTTEN = "qstat: Unknown Job Id 17.login"
+
+
+async def test_a_forgotten_job_is_known_by_its_number_or_its_whole_id() -> None:
+    server = Server(as_text(QUEUED).text)
+    seen = await find_log(server.cluster(), WantedLog("17.login"))
+    server.record, server.logs = FORGOTTEN, {"stdout": "/home/alice/other.o17|1|1795248200\nx"}
+    for job in ("17", "17.login", "17.login.example.org"):
+        place = await find_log(server.cluster(), WantedLog(job))
+        assert (place["path"], place["known_from"]) == (seen["path"], "tk")
+        assert place["stderr_path"] == seen["stderr_path"] and place["state"] == "ended"
+
+
+async def test_what_was_written_down_with_a_server_s_name_is_found_by_the_number() -> None:
+    remember_log_paths("login.example.org", "5", LogPaths("/h/5.out", "", 1.0))
+    text = log_paths_file().read_text()
+    log_paths_file().write_text(text.replace("login.example.org 5", "login.example.org 5.srv"))
+    for job in ("5", "5.srv"):
+        assert recall_log_paths("login.example.org", job) == LogPaths("/h/5.out", "", 1.0)
+    assert recall_log_paths("login.example.org", "5[1]") is None
+
+
+async def test_of_a_forgotten_job_a_file_by_its_number_is_the_log() -> None:
+    logs = {
+        "stdout": "/home/alice/train.o17|5|1795248200\nstep\n",
+        "stderr": "/home/alice/t.e17|0|1\n",
+    }
+    server = Server(FORGOTTEN, logs)
+    place = await find_log(server.cluster(), WantedLog("17"))
+    assert (place["path"], place["stderr_path"]) == ("/home/alice/train.o17", "/home/alice/t.e17")
+    assert (place["state"], place["known_from"]) == ("ended", "files")
+    assert _remembered() == ""
+
+
+async def test_a_forgotten_job_without_a_log_is_said_to_be_one() -> None:
+    with pytest.raises(SchedulerError, match="where job 17 wrote its log is not known") as caught:
+        await find_log(Server(FORGOTTEN).cluster(), WantedLog("17"))
+    line = caught.value.one_line()
+    assert "pbs has forgotten it or never had it" in line and "slurm" not in line.lower()
+    assert "NAME.o17" in line and "tk logs 17 --file FILE" in line and "tk why 17" in line
 
 
 async def test_a_directory_has_the_log_by_pbs_s_name() -> None:

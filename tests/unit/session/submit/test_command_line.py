@@ -52,7 +52,11 @@ def test_the_times() -> None:
 def test_the_login_host_is_named_before_the_script() -> None:
     for words in (["--login", "me@other"], ["--login=me@other"]):
         line = read_line([*words, "-p", "gpu", "a.sh", "--login", "x"])
-        assert (line.login, line.options, line.args) == ("me@other", ["-p", "gpu"], ["--login", "x"])
+        assert (line.login, line.options, line.args) == (
+            "me@other",
+            ["-p", "gpu"],
+            ["--login", "x"],
+        )
     assert read_line(["a.sh", "--json", "--login", "x"]).args == ["--login", "x"]
     # It is sbatch's own.
     line = read_line(["--profile=task", "a.sh"])

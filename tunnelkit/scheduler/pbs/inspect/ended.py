@@ -18,7 +18,8 @@ from tunnelkit.scheduler.sections import Section
 #: are PBS's names for the files of a job that was submitted with a directory (-o DIR/).
 #:
 #: Of a job that the server has forgotten there are the log that tk saw, that of tk's own jobs, and
-#: PBS's usual name in the home.
+#: PBS's usual name in the home. All jobs of a session write to one file: it is that of the job
+#: whose state (NAME.NUMBER) is the newest.
 SCRIPT = (
     r"""
 tails= directory=
@@ -40,13 +41,20 @@ printf %s "$1" | tr "\n" "?"
 echo "$found"
 tail -c 65536 -- "$1"' sh "$path" "$kind"
 }
+own_log() {
+  for state in "$HOME/.cache/tunnelkit/jobs"/*."$1"; do
+    [ -f "${state%.*}.log" ] || continue
+    newest=$(ls -t -- "${state%.*}".[0-9]* 2>/dev/null | grep '\.[0-9][0-9]*$' | head -n 1)
+    [ "$newest" != "$state" ] || { printf '%s\n' "${state%.*}.log"; return; }
+  done
+}
 known=$(attribute Output_Path)
 if [ "$log_given" ] || { [ -z "$known" ] && [ "$log_out" ]; }; then
   show stdout "$log_out"
   [ "$log_given" ] || [ -z "$log_err" ] || show stderr "$log_err"
 elif [ -z "$known" ]; then
   number=${id%%.*}
-  for path in "$HOME/.cache/tunnelkit/jobs/${number%%[!0-9]*}.log" "$HOME"/*.o"$number"; do
+  for path in "$(own_log "${number%%[!0-9]*}")" "$HOME"/*.o"$number"; do
     [ ! -f "$path" ] || { show stdout "$path"; break; }
   done
   for path in "$HOME"/*.e"$number"; do [ ! -f "$path" ] || { show stderr "$path"; break; }; done

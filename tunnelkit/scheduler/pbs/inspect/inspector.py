@@ -126,6 +126,10 @@ class QstatInspector(LoginPrograms):
             return max(alive, key=_number).job_id
         return max(records, key=_ended).job_id if records else None
 
+    def usual_log(self, job_id: str) -> str:
+        """See `JobInspector.usual_log`."""
+        return f"NAME.o{sequence_number(job_id)}"
+
     def inspect(
         self, job_id: str, mark: str, box_dir: str = "", log: LogHint = NO_HINT
     ) -> list[str]:

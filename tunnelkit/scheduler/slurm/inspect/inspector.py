@@ -122,6 +122,10 @@ class SlurmInspector(LoginPrograms):
         number, task = best[:2]
         return f"{number}{task}" if re.fullmatch(r"_[0-9]+", task) else f"{number}"
 
+    def usual_log(self, job_id: str) -> str:
+        """See `JobInspector.usual_log`."""
+        return f"slurm-{job_id}.out"
+
     def inspect(
         self, job_id: str, mark: str, box_dir: str = "", log: LogHint = NO_HINT
     ) -> list[str]:
