@@ -20,10 +20,16 @@ from tunnelkit.session.debugging.loop_messages import event_text
 _SHOWN = frozenset({"no-relay", "node-lost", "notice", "time-limit", "lost", "skipped"})
 
 
-class _Output:
-    """One output stream of the program, shown line by line.
+#: Of an unfinished line, in characters.
+_LONGEST_LINE = 20_000
 
-    hold_s: how long a line may stay unfinished before it is shown; the program may ask something.
+
+class _Output:
+    """One output stream of the program.
+
+    hold_s: 0: shown as it comes. Else beside a prompt, which is drawn at the left edge, over what
+    has no end: shown in whole lines. A line that is unfinished for so long is shown as it is by
+    then, and again when there is more of it, each time after twice the time.
     """
 
     def __init__(self, write: Callable[[str], None], hold_s: float) -> None:
@@ -31,25 +37,47 @@ class _Output:
         self._hold_s = hold_s
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._line = ""
+        #: What was shown of that line.
+        self._shown = ""
+        self._wait_s = hold_s
         self._timer: asyncio.TimerHandle | None = None
 
     def feed(self, payload: bytes) -> None:
         """Show the lines that are complete."""
-        lines, newline, self._line = (self._line + self._decoder.decode(payload)).rpartition("\n")
-        if newline:
-            self._write(lines + newline)
-            self._let_go()
+        text = self._decoder.decode(payload)
         if not self._hold_s:
+            self._write(text)
+            return
+        lines, newline, line = (self._line + text).rpartition("\n")
+        lines += newline
+        if newline:
+            if self._shown and lines.startswith(self._shown + newline):
+                lines = lines[len(self._shown) + 1 :]
+            if lines:
+                self._write(lines)
+            self._begin()
+        # A progress bar goes back to the begin of its line.
+        end = "\r" if line.endswith("\r") else ""
+        self._line = line.removesuffix(end).rpartition("\r")[2] + end
+        if len(self._line) > _LONGEST_LINE:
             self.flush()
-        elif self._line and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._hold_s, self.flush)
+            self._begin()
+        elif self._line != self._shown and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._wait_s, self.flush)
 
     def flush(self) -> None:
         """Show an unfinished line, too."""
         self._let_go()
-        line, self._line = self._line, ""
-        if line:
-            self._write(line)
+        line = self._line.removesuffix("\r")
+        if line and line != self._shown:
+            self._write(line + "\n")
+            self._shown = line
+            self._wait_s *= 2
+
+    def _begin(self) -> None:
+        """Begin another line."""
+        self._let_go()
+        self._line, self._shown, self._wait_s = "", "", self._hold_s
 
     def _let_go(self) -> None:
         timer, self._timer = self._timer, None
@@ -62,8 +90,7 @@ class PdbRun:
 
     loop: the id of its loop. port: for editors. debugged: set once somebody debugs it. ended: the
     event of its end.
-    hold_s: how long an unfinished line of the program waits for its rest. A console that writes to
-    the same terminal would write into it.
+    hold_s: see `_Output`; 0 without a console that writes to the same terminal.
     """
 
     def __init__(self, *, hold_s: float = 0.0) -> None:

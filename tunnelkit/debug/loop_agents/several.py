@@ -13,7 +13,7 @@ from tunnelkit.debug.agent_api import AgentApi
 from tunnelkit.debug.dap.messages import Message
 from tunnelkit.debug.loop_agents.base import LogRecords, OneAgent
 from tunnelkit.debug.loop_agents.joint_runs import JointRuns, Outcome
-from tunnelkit.debug.loop_agents.whole_lines import WholeLines
+from tunnelkit.debug.loop_agents.whole_lines import OneStream, WholeLines
 from tunnelkit.errors import TunnelkitError
 from tunnelkit.messages import agent_calls as calls
 from tunnelkit.mux.loop_records import EVENT, LoopRecord
@@ -132,6 +132,7 @@ class SeveralAgents:
     async def _join(self, logs: Sequence[LogRecords]) -> LogRecords:
         items: asyncio.Queue[_Item] = asyncio.Queue(_MOST_RECORDS)
         acting: set[asyncio.Task[None]] = set()
+        stream = OneStream()
         readers = [asyncio.create_task(_read(place, log, items)) for place, log in enumerate(logs)]
         try:
             start(acting, self._follow(Outcome(begin=self._due)))
@@ -143,9 +144,12 @@ class SeveralAgents:
                     outcome = self._runs.lost(place, why)
                     if outcome.events and place:
                         self._lost(self.ids[0], self._parts[place].node, why)
-                elif found[0].kind != EVENT or not found[1]:
+                elif found[0].kind != EVENT:
+                    yield stream.feed(found[0]), found[1]
+                    continue
+                elif not found[1]:
                     # Of the events before an adoption, the first part's stand for all.
-                    if found[0].kind != EVENT or place == 0:
+                    if place == 0:
                         yield found
                     continue
                 else:
