@@ -63,9 +63,9 @@ def link_option() -> Declaration:
     )
 
 
-def scheduler_option() -> Declaration:
-    """Return the option `--scheduler` of `tk up`."""
-    return text_option("NAME", "auto, slurm, pbs, torque or none.", sources.schedulers)
+def scheduler_option(more: str = ".") -> Declaration:
+    """Return the option `--scheduler` of `tk up` and `tk init`. more: the end of its help."""
+    return text_option("NAME", f"auto, slurm, pbs, torque or none{more}", sources.schedulers)
 
 
 def lab_scheduler_option() -> Declaration:

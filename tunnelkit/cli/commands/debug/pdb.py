@@ -12,7 +12,7 @@ from tunnelkit.cli.lazy_typer import typer
 
 def pdb(
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[COMMAND]", help="As you would type it there.")
+        list[str] | None, typer.Argument(metavar="COMMAND", help="As you would type it there.")
     ] = None,
     line: Annotated[
         list[str] | None,

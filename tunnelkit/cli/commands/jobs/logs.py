@@ -44,8 +44,8 @@ def logs(
     A job may be any of yours. Its log is read where the scheduler wrote it, whole, by a live
     session's connection or one of its own; a cut connection loses no byte.
 
-    tk logs -f
-    tk logs 4711 -f
+    tk logs -f                          what debug loops write
+    tk logs 4711 -f                     a job's log, until the job ends
     tk logs 4711 --last-error
     tk logs 4711 --file out/train.log   where the scheduler has forgotten it
     tk logs --session --json | jq 'select(.kind == "error")'

@@ -25,10 +25,8 @@ def submit(
     ],
     keep_on_failure: Annotated[
         str | None,
-        typer.Option(
-            "--keep-on-failure",
-            metavar="[=TIME]",
-            help="If it fails, keep the job with all it has, for an hour or that time.",
+        text_option(
+            "[=TIME]", "If it fails, keep the job with all it has, for an hour or that time."
         ),
     ] = None,
     post_mortem: Annotated[
@@ -38,12 +36,10 @@ def submit(
         ),
     ] = None,
     idle: Annotated[
-        str | None,
-        typer.Option("--idle", metavar="=TIME", help="Let go after so long without anybody: 20m."),
+        str | None, text_option("=TIME", "Let go after so long without anybody: 20m.")
     ] = None,
     keep_max: Annotated[
-        str | None,
-        typer.Option("--keep-max", metavar="=N", help="Keep so many elements of a job array: 1."),
+        str | None, text_option("=N", "Keep so many elements of a job array: 1.")
     ] = None,
     show: Annotated[bool, typer.Option("--print", help="Print what would be sent.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the job as JSON.")] = False,

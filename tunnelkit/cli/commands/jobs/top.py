@@ -16,7 +16,7 @@ def top(
     as_json: Annotated[bool, typer.Option("--json", help="Print one sample as JSON.")] = False,
     gpu: Annotated[bool, typer.Option("--gpu", help="A row for each GPU.")] = False,
     ranks: Annotated[
-        bool, typer.Option("--ranks", help="A row for each rank or program (as without it).")
+        bool, typer.Option("--ranks", help="A row for each rank or program; the default.")
     ] = False,
     threads: Annotated[bool, typer.Option("--threads", help="The busiest threads.")] = False,
     history: Annotated[
@@ -33,7 +33,7 @@ def top(
 
     tk top                 the session's job, else your newest
     tk top 4711 --once     one sample as text
-    tk top --gpu
+    tk top --gpu           a row for each GPU
     tk top --json | jq '.rows[] | select(.worst != "")'
     """
     from tunnelkit.cli.views.top.frames import TopSource

@@ -50,7 +50,7 @@ def why(
     tk why POD                Kubernetes: a pod, or TYPE/NAME
     tk why 4711               one job; one that runs is sampled for 10 s
     tk why --sample 30        for longer
-    tk why --start-sooner 38  carry out the offer: up to 38 min would start now
+    tk why --start-sooner 38  shorten it to 38 min, as an earlier tk why offered
     tk why 4711 --log out/train.log   where the scheduler has forgotten it
     tk why --explain oom-limit
     tk why 4711 --json | jq '.verdicts[0].code'

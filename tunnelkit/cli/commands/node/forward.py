@@ -43,10 +43,10 @@ def forward(
 ) -> None:
     """Make 127.0.0.1:LOCAL here reach the node's HOST:REMOTE.
 
-    tk forward 8888
-    tk forward 6006 8080:127.0.0.1:80
+    tk forward 8888                    127.0.0.1:8888 here is the node's port 8888
+    tk forward 6006 8080:127.0.0.1:80  two at once
     tk forward --cancel 8888
-    tk forward                     which there are
+    tk forward                         list them
     """
     from tunnelkit.cli.terminal.context import run
     from tunnelkit.errors import UsageError

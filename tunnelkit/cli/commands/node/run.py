@@ -38,9 +38,11 @@ def run_command(
 ) -> None:
     """Run a command in the allocation; exits with its exit code.
 
+    It runs in the mirrored directory; tk's own options come before it.
+
     tk run nvidia-smi
     tk run python train.py --epochs 1
-    tk run env | grep CUDA_VISIBLE_DEVICES
+    tk run env | grep CUDA_VISIBLE_DEVICES   grep runs here
     tk run --node node2 nvidia-smi
     """
     from tunnelkit.cli.terminal.tty import is_interactive

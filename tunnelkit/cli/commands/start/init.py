@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from tunnelkit.cli.completion import options, sources
+from tunnelkit.cli.completion import options
 from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note, say
 from tunnelkit.errors import ConfigError, ConnectionFailed, TimeoutExpired, UsageError
@@ -35,29 +35,21 @@ class _Answers:
 
 
 def init(
-    login: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST",
-            help="Login host: host, user@host or an ssh_config alias.",
-            autocompletion=sources.logins,
-        ),
-    ] = None,
+    login: Annotated[str | None, options.login_option()] = None,
     remote: Annotated[
         str | None, options.text_option("DIR", "The project's directory on the cluster.")
     ] = None,
     scheduler: Annotated[
-        str | None,
-        options.text_option(
-            "NAME",
-            "auto, slurm, pbs, torque or none; default: asked of the login host.",
-            sources.schedulers,
-        ),
+        str | None, options.scheduler_option("; default: asked of the login host.")
     ] = None,
     profile: Annotated[str | None, options.base_profile_option()] = None,
     kube: Annotated[bool, typer.Option("--kube", help="Kubernetes or OpenShift.")] = False,
-    context: Annotated[str | None, options.text_option("NAME", "With --kube: another one.")] = None,
-    namespace: Annotated[str | None, options.text_option("NAME", "With --kube: another.")] = None,
+    context: Annotated[
+        str | None, options.text_option("NAME", "With --kube: not the current context.")
+    ] = None,
+    namespace: Annotated[
+        str | None, options.text_option("NAME", "With --kube: not the context's own.")
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite a tunnelkit.toml that is here.")
     ] = False,

@@ -29,10 +29,12 @@ _UP_HELP = """Get the node: connect, allocate, mirror, forward. Returns when all
     tk up --nodes 2 --gpus 4       two nodes, four GPUs on each
     tk up --time 2:00:00 --partition gpu
     tk up --attach-job 4711        a job that you made: salloc, sbatch, qsub
-    tk up ml-dev-env               Kubernetes: a pod of yours, or all pods of
-    tk up statefulset/train        one owner; tk down leaves them
+    tk up ml-dev-env               Kubernetes: a pod; tk down leaves it
+    tk up statefulset/train        Kubernetes: all pods of one owner
     tk up --image IMAGE --gpus 1   Kubernetes: a pod that tk makes and ends
     tk up -f job.yaml              Kubernetes: your manifest, made and ended
+
+What is not given comes from tunnelkit.toml and the profile: tk config show.
 
 Called again, it tells the state of what is up, or takes over what a killed
 session left behind.

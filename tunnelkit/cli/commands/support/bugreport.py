@@ -22,7 +22,8 @@ def bugreport(
             "-o",
             "--output",
             metavar="FILE",
-            help="Where to; default: here by date, inside a project (it is mirrored) at home.",
+            help="Where to; default: a name with the date, here, or at home if a project is here "
+            "(it is mirrored).",
         ),
     ] = None,
     no_output: Annotated[

@@ -20,8 +20,8 @@ def demo(
 
     Uses directories of its own: your settings, sessions and lab stay untouched.
 
-    tk demo
-    tk demo --keep
+    tk demo           in a minute or two; nothing is left
+    tk demo --keep    to play with it afterwards
     tk demo --kube
     """
     from tunnelkit.cli.terminal.context import run

@@ -20,7 +20,9 @@ app = typer.Typer(
 DirOption = Annotated[
     Path | None,
     typer.Option(
-        "--dir", help="The lab's directory (default: TK_LAB_DIR, or one in your runtime directory)."
+        "--dir",
+        metavar="DIR",
+        help="The lab's directory (default: TK_LAB_DIR, or one in your runtime directory).",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -57,7 +59,9 @@ def up(
 ) -> None:
     """Start the cluster and write the profile `lab`.
 
-    Examples:  tk lab up  |  tk lab up --rtt 60  |  tk lab up --cpus 32  |  tk lab up --kube
+    tk lab up
+    tk lab up --rtt 60 --cpus 32
+    tk lab up --kube
     """
     if kube:
         _kube_up(dir)
@@ -99,7 +103,7 @@ def _kube_up(dir: Path | None) -> None:
 def down(dir: DirOption = None) -> None:
     """Stop the cluster: jobs, daemons and files go. Nothing happens if there is none.
 
-    Example:  tk lab down
+    tk lab down
     """
     from tunnelkit import lab
     from tunnelkit.lab.kube import detached
@@ -112,7 +116,9 @@ def down(dir: DirOption = None) -> None:
 def status(as_json: JsonOption = False, kube: KubeOption = False, dir: DirOption = None) -> None:
     """Show daemons, nodes and link. Exit code 1 if something of it is not well.
 
-    Examples:  tk lab status  |  tk lab status --json  |  tk lab status --kube
+    tk lab status
+    tk lab status --json
+    tk lab status --kube
     """
     if kube:
         _kube_status(dir, as_json=as_json)
@@ -149,7 +155,7 @@ def _kube_status(dir: Path | None, *, as_json: bool) -> None:
 def env(kube: KubeOption = False, dir: DirOption = None) -> None:
     """Print what a shell needs to use the lab.
 
-    Example:  eval "$(tk lab env)"
+    eval "$(tk lab env)"
     """
     from tunnelkit import lab
 
@@ -180,7 +186,9 @@ def cut(
 ) -> None:
     """Cut the way from laptop to login: bytes vanish, connections hang.
 
-    Examples:  tk lab cut  |  tk lab cut --reset  |  tk lab cut --link
+    tk lab cut
+    tk lab cut --reset
+    tk lab cut --link
     """
     from tunnelkit import lab
 
@@ -198,7 +206,7 @@ def cut(
 def heal(dir: DirOption = None) -> None:
     """Undo `cut`, of every kind.
 
-    Example:  tk lab heal
+    tk lab heal
     """
     from tunnelkit import lab
 
@@ -212,7 +220,7 @@ def rtt(
 ) -> None:
     """Set the round-trip time to login, for live connections too.
 
-    Example:  tk lab rtt 150
+    tk lab rtt 150
     """
     from tunnelkit import lab
 
