@@ -196,6 +196,10 @@ class SchedulerError(TunnelkitError):
     exit_code = ExitCode.SCHEDULER
 
 
+class NotPermitted(SchedulerError):
+    """The user lacks the right to ask for this. Others may be there."""
+
+
 class AllocationError(TunnelkitError):
     """The allocation ended, was not granted, or is not as requested."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from tunnelkit.errors import AllocationError, TunnelkitError
+from tunnelkit.errors import AllocationError, NotPermitted, TunnelkitError
 from tunnelkit.link.base import LinkSetup, Prompter
 from tunnelkit.model import job_words
 from tunnelkit.mount.mounts import umount_all
@@ -82,7 +82,11 @@ def _remove_sockets(paths: SessionPaths) -> None:
 
 async def _leave(cluster: AllocationManager, launch: LaunchSpec, job_id: str) -> str:
     """End the agent in a job that the user submitted; the job itself goes on."""
-    if cluster.job is not None and (own := await cluster.job.cancel()):
+    own: list[str] = []
+    if cluster.job is not None:
+        with contextlib.suppress(NotPermitted):  # tk makes none without the right to list them
+            own = await cluster.job.cancel()
+    if own:
         return f"{', '.join(map(job_words, own))} cancelled"
     try:
         allocated = await cluster.look_at(job_id, launch.node)

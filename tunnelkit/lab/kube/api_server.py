@@ -73,6 +73,8 @@ class ApiServer:
         self._events: list[object] = []
         #: "verb resource" that the user may not.
         self._denied: set[str] = set()
+        #: Pods where he may all the same, as by `resourceNames` of a Role.
+        self._open_pods: set[str] = set()
         self._knows_user = True
         self._refusal = 401
         #: True if the namespace enforces the restricted pod security standard.
@@ -120,16 +122,20 @@ class ApiServer:
         if not known or not (self._knows_user or is_door):
             raise _REFUSALS[self._refusal]
 
-    def _check_right(self, verb: str, resource: str) -> None:
-        if f"{verb} {resource}" in self._denied:
+    def _may(self, verb: str, resource: str, name: str) -> bool:
+        return f"{verb} {resource}" not in self._denied or name in self._open_pods
+
+    def _check_right(self, verb: str, resource: str, pod: str = "") -> None:
+        if not self._may(verb, resource, pod):
             name = f'"{resource}" in API group "" in the namespace "{NAMESPACE}"'
             said = f'pods is forbidden: User "me" cannot {verb} resource {name}'
             raise Refused(403, "Forbidden", said)
 
     def _exec_target(self, request: Request) -> Pod:
-        self._check_right("get", "pods/exec") if request.method == "GET" else None
-        self._check_right("create", "pods/exec")
-        pod = self._pod(request.parts[5])
+        named = request.parts[5]
+        self._check_right("get", "pods/exec", named) if request.method == "GET" else None
+        self._check_right("create", "pods/exec", named)
+        pod = self._pod(named)
         if pod.status.get("phase") != "Running":
             phase = pod.status.get("phase")
             said = f"cannot exec into a container in a completed pod; current phase is {phase}"
@@ -211,7 +217,7 @@ class ApiServer:
         verb = (
             "list" if request.method == "GET" and name is None else _VERBS.get(request.method, "")
         )
-        self._check_right(verb, kind)
+        self._check_right(verb, kind, name or "")
         if kind == "events":
             return 200, _list("EventList", self._events_for(request))
         if kind != "pods":
@@ -287,8 +293,10 @@ class ApiServer:
         wanted = spec.get("resourceAttributes") if isinstance(spec, dict) else None
         what = wanted if isinstance(wanted, dict) else {}
         sub = f"/{what['subresource']}" if what.get("subresource") else ""
-        denied = f"{what.get('verb')} {what.get('resource')}{sub}" in self._denied
-        return {**asked, "status": {"allowed": not denied}}
+        may = self._may(
+            f"{what.get('verb')}", f"{what.get('resource')}{sub}", f"{what.get('name')}"
+        )
+        return {**asked, "status": {"allowed": may}}
 
     async def _door(self, request: Request) -> object:
         """Change the cluster, for a test: `/standin/WHAT` with a JSON object."""
@@ -308,8 +316,10 @@ class ApiServer:
         return await doors[request.parts[1]](request.json())
 
     async def _deny(self, given: Json) -> object:
-        rights = given.get("rights")
+        """rights: what the user may not. but_for: names of pods where he may."""
+        rights, but_for = given.get("rights"), given.get("but_for")
         self._denied = {str(one) for one in rights} if isinstance(rights, list) else set()
+        self._open_pods = {str(one) for one in but_for} if isinstance(but_for, list) else set()
         return {}
 
     async def _login(self, given: Json) -> object:

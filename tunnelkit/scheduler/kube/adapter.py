@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from urllib.parse import quote
 
-from tunnelkit.errors import SchedulerError, UsageError
+from tunnelkit.errors import NotPermitted, SchedulerError, UsageError
 from tunnelkit.model import Completed, JobState, JobStatus, ResourceRequest
 from tunnelkit.scheduler.base import Capabilities, Command, PendingCause, Where
 from tunnelkit.scheduler.batch_scripts import BatchScripts
@@ -33,7 +33,7 @@ from tunnelkit.scheduler.kube.pod_spec import (
 from tunnelkit.scheduler.kube.replaced import RunningPods, instance_of, restarted
 from tunnelkit.scheduler.kube.words import PodState, asks_for_non_root, judge, line, refused
 
-_NOT_FOUND = 404
+_FORBIDDEN, _NOT_FOUND = 403, 404
 _MOST_BYTES = 64 << 20
 #: Pods that are used together.
 _MOST_PODS = 512
@@ -113,7 +113,7 @@ class Kubernetes:
 
     def amended(self, command: Command, done: Completed) -> Command | None:
         """See `Scheduler.amended`: a pod of an image, where none may run as root."""
-        if done.exit_code != 403 or not isinstance(self._template, PodTemplate):
+        if done.exit_code != _FORBIDDEN or not isinstance(self._template, PodTemplate):
             return None
         if not asks_for_non_root(done.error_text):
             return None
@@ -357,7 +357,7 @@ def _request(method: str, path: str, body: bytes = b"") -> Command:
 def _object(done: Completed) -> dict[str, object]:
     """Return the answer's object. Raises SchedulerError for a refusal, or if it is none."""
     if done.exit_code != 0:
-        raise SchedulerError(
+        raise (NotPermitted if done.exit_code == _FORBIDDEN else SchedulerError)(
             "the API server does not tell about the pods",
             cause=line(done.error_text) or f"HTTP status {done.exit_code}",
             hint="`tk doctor` shows your rights",

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from tunnelkit.link.base import ByteStream
 from tunnelkit.link.kube.api_error import kubectl_said
 from tunnelkit.link.kube.link import KubeLink
 from tunnelkit.link.kube.printable import printable
+from tunnelkit.model import Completed
 from tunnelkit.mux.fd_io import read_fd, write_fd
 from tunnelkit.pod import script as pod_script
 from tunnelkit.session.agent.client import NO_AGENT, AgentGone
@@ -109,18 +110,15 @@ class PodAgent:
         if not self.is_main:
             order["wait_s"] = 0  # nothing but that start brings one
         try:
-            return await self._open(order, _with_shell(self.cluster))
+            return await self._open(order, _finder(self.cluster))
         except _NoShell:
-            return await self._open(order, _without_shell(self.cluster))
+            return await self._open(order, _plain_python(self.cluster))
 
     async def clean(self) -> None:
         """Remove what tk has put into its directory; mirrored files stay."""
         order = json.dumps({**self._order("clean"), "wait_s": _ENDS_S})
-        argv = [*_with_shell(self.cluster), str(len(script())), order]
-        done = await self.link.run(argv, node=self.pod, stdin=script())
-        if _has_no_shell(done.exit_code, done.error_text):
-            argv = [*_without_shell(self.cluster), str(len(script())), order]
-            done = await self.link.run(argv, node=self.pod, stdin=script())
+        words = ["-c", _STUB, str(len(script())), order]
+        done = await run_python(self.link, self.cluster, self.pod, words, stdin=script())
         if done.exit_code != 0:
             raise AllocationError(
                 f"not all of tk's files in pod {self.pod} could be removed",
@@ -131,8 +129,8 @@ class PodAgent:
     def _order(self, what: str) -> dict[str, object]:
         return order_for(what, self.name, self.cluster, node=self.pod)
 
-    async def _open(self, order: Mapping[str, object], argv: list[str]) -> ByteStream:
-        words = [*argv, str(len(script())), json.dumps(order)]
+    async def _open(self, order: Mapping[str, object], python: list[str]) -> ByteStream:
+        words = [*python, "-c", _STUB, str(len(script())), json.dumps(order)]
         stream = await self.link.open_stream(words, node=self.pod)
         try:
             async with asyncio.timeout(_ANSWER_S):
@@ -259,9 +257,14 @@ def hold_argv(name: str, cluster: ClusterSettings) -> list[str]:
     return [*_finder(cluster), "-c", script().decode(), order]
 
 
-def python_argv(cluster: ClusterSettings, code: str) -> list[str]:
-    """Return the argv that runs a little Python in a pod that has a shell."""
-    return [*_finder(cluster), "-c", code]
+async def run_python(
+    link: KubeLink, cluster: ClusterSettings, pod: str, words: Sequence[str], *, stdin: bytes = b""
+) -> Completed:
+    """Run the pod's Python with these words. Raises AllocationError, ConnectionFailed."""
+    done = await link.run([*_finder(cluster), *words], node=pod, stdin=stdin)
+    if not _has_no_shell(done.exit_code, done.error_text):
+        return done
+    return await link.run([*_plain_python(cluster), *words], node=pod, stdin=stdin)
 
 
 def _pythons(cluster: ClusterSettings) -> list[str]:
@@ -278,17 +281,14 @@ def _finder(cluster: ClusterSettings) -> list[str]:
     return ["sh", "-c", before + _FIND, "sh", str(len(found)), *found]
 
 
-def _with_shell(cluster: ClusterSettings) -> list[str]:
-    return [*_finder(cluster), "-c", _STUB]
-
-
-def _without_shell(cluster: ClusterSettings) -> list[str]:
+def _plain_python(cluster: ClusterSettings) -> list[str]:
+    """Return the argv that runs Python in an image without a shell; Python's words follow."""
     if cluster.prologue:
         raise AllocationError(
             "[cluster] prologue needs a shell, and the image has none",
             hint="leave it out for this pod",
         )
-    return [cluster.python, "-I", "-S", "-c", _STUB]
+    return [cluster.python, "-I", "-S"]
 
 
 async def _read_line(stream: ByteStream) -> bytes:

@@ -12,8 +12,9 @@ from tunnelkit.link.kube.printable import printable
 from tunnelkit.model import Completed, JobState
 from tunnelkit.scheduler.base import Command
 from tunnelkit.scheduler.kube.adapter import Kubernetes
+from tunnelkit.scheduler.kube.members import Choice, parse_choice
 from tunnelkit.scheduler.kube.object_kinds import POD, ObjectKind
-from tunnelkit.session.agent.pod_agent import python_argv
+from tunnelkit.session.agent.pod_agent import run_python
 from tunnelkit.session.doctor import laptop_checks
 from tunnelkit.session.doctor.check import Check, Finding, fail, ok, skip, warn
 from tunnelkit.session.doctor.context import CheckContext
@@ -24,7 +25,9 @@ _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 #: What tk asks for: verb, resource, and what it is for.
 _NEEDED = (("get", "pods"), ("create", "pods/exec"))
 _BY_WEBSOCKET = (("get", "pods/exec"),)
-_OWN_PODS = (("list", "pods"), ("create", "pods"), ("delete", "pods"))
+_LIST = ("list", "pods")
+_OWN_PODS = (_LIST, ("create", "pods"), ("delete", "pods"))
+_ONE_POD = '. If you have them on one pod alone, set pod = "NAME" under [allocation]'
 _FACTS = """
 import json, os, pwd, sys
 def entry():
@@ -88,8 +91,10 @@ async def connection(scene: CheckContext) -> Finding:
     return ok(text, version=printable(version, 40))
 
 
-async def _lacking(link: KubeLink, rights: tuple[tuple[str, str], ...]) -> list[str]:
-    """Return those of the rights that the user lacks, as the API server says."""
+async def _lacking(link: KubeLink, rights: tuple[tuple[str, str], ...], pod: str = "") -> list[str]:
+    """Return those of the rights that the user lacks, as the API server says.
+
+    pod: the one that they are for; a Role may give them on pods by their names."""
     found = []
     for verb, resource in rights:
         name, _, sub = resource.partition("/")
@@ -99,6 +104,8 @@ async def _lacking(link: KubeLink, rights: tuple[tuple[str, str], ...]) -> list[
             asked["group"] = group
         if sub:
             asked["subresource"] = sub
+        if pod:
+            asked["name"] = pod
         body = json.dumps({"spec": {"resourceAttributes": asked}, **_REVIEW}).encode()
         answer = await link.request("POST", _REVIEWS, body)
         try:
@@ -141,23 +148,28 @@ def _asks(namespace: str, what: str, verbs: str, resources: str) -> str:
 
 async def rights(scene: CheckContext) -> Finding:
     """Check each right that tk uses."""
-    link = await _link(scene)
-    namespace = link.target.namespace
+    link, chosen = await _link(scene), _chosen(scene)
+    namespace, pod = link.target.namespace, "" if chosen is None else chosen.pod
     asked = _asks(namespace, "", "get,list,create,delete", "pods,pods/exec")
-    lacks = await _lacking(link, _NEEDED)
-    if lacks:
+    needed = _NEEDED if pod or chosen is None else (_LIST, *_NEEDED)
+    if lacks := await _lacking(link, needed, pod):
+        asked += "" if pod else _ONE_POD
         return fail(f"you may not {', '.join(lacks)}", fix=asked, role=role(namespace))
     by_websocket = isinstance(link, ProxyLink) and link.by_websocket
-    if by_websocket and (lacks := await _lacking(link, _BY_WEBSOCKET)):
+    if by_websocket and (lacks := await _lacking(link, _BY_WEBSOCKET, pod)):
         return fail(
             f"you may not {lacks[0]}, which exec by WebSocket needs",
             fix='set link = "kubectl-exec" under [cluster], or ' + asked,
             role=role(namespace),
         )
+    template = await template_of(scene.settings)
     if lacks := await _lacking(link, _OWN_PODS):
-        found = f"pods that are there can be used; you may not {', '.join(lacks)}"
+        what = f"you may not {', '.join(lacks)}"
+        if chosen is None and template is not None:
+            return fail(what, fix=asked, role=role(namespace))
+        found = f"pods that are there can be used; {what}"
         return warn(found, fix=asked, role=role(namespace))
-    kind = await _made_kind(scene)
+    kind = POD if template is None else template.kind
     if kind is not POD:
         objects = f"{kind.plural}.{kind.group}"
         own = tuple((verb, objects) for verb in ("list", "create", "delete"))
@@ -169,10 +181,12 @@ async def rights(scene: CheckContext) -> Finding:
     return ok(f"get, list, create, delete pods; exec into them{more}")
 
 
-async def _made_kind(scene: CheckContext) -> ObjectKind:
-    """Return the kind of what `[allocation]` has tk make. Raises UsageError for a bad manifest."""
-    template = await template_of(scene.settings)
-    return POD if template is None else template.kind
+def _chosen(scene: CheckContext) -> Choice | None:
+    """Return the pods of the session, or of `[allocation] pod`. Raises UsageError."""
+    named = scene.settings.allocation.pod
+    if scene.status is not None and scene.status["job"] is not None:
+        named = scene.status["job"]["id"]
+    return None if named is None else parse_choice(named)
 
 
 async def _learn_names(link: KubeLink, scene: CheckContext) -> None:
@@ -188,13 +202,10 @@ async def _learn_names(link: KubeLink, scene: CheckContext) -> None:
 
 async def pod(scene: CheckContext) -> Finding:
     """Check the pod: exec's round trip, its Python, uid, HOME and /dev/shm."""
-    settings = scene.settings
-    named = settings.allocation.pod
-    if scene.status is not None and scene.status["job"] is not None:
-        named = scene.status["job"]["id"]
-    if named is None:
+    settings, chosen = scene.settings, _chosen(scene)
+    if chosen is None:
         return skip("no pod is named: set `pod` under [allocation], or run tk up first")
-    link = await _link(scene)
+    link, named = await _link(scene), chosen.written
     scheduler = Kubernetes(link.target.namespace, container=link.target.container)
     method, path = scheduler.query([named]).argv
     answer = await link.request(method, path)
@@ -203,8 +214,7 @@ async def pod(scene: CheckContext) -> Finding:
     if status.state is not JobState.RUNNING:
         return fail(f"{named}: {status.explanation or status.native_state or 'it is not there'}")
     name, begin = status.nodes[0], time.monotonic()
-    argv = python_argv(settings.cluster, _FACTS)
-    done = await link.run(argv, node=name)
+    done = await run_python(link, settings.cluster, name, ["-c", _FACTS])
     took_ms = 1000 * (time.monotonic() - begin)
     try:
         facts = json.loads(done.stdout[:4096])

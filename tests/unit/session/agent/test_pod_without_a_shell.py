@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from tunnelkit.session.agent.pod_agent import _has_no_shell
+from tunnelkit.config.load import assemble
+from tunnelkit.model import Completed
+from tunnelkit.session.agent.pod_agent import _has_no_shell, run_python
 
 _SPAWN = "executable file not found in $PATH"
 
@@ -22,3 +28,24 @@ _SPAWN = "executable file not found in $PATH"
 )
 def test_the_words_of_containerd_crun_and_runc(code: int, said: str, found: bool) -> None:
     assert _has_no_shell(code, said) is found
+
+
+class Distroless:
+    """A link to a pod whose image has Python and nothing else."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+
+    async def run(self, argv: Sequence[str], *, node: str, stdin: bytes = b"") -> Completed:
+        self.asked.append(list(argv))
+        if argv[0] == "sh":
+            return Completed(127, b"", f'exec: "sh": {_SPAWN}: unknown'.encode())
+        return Completed(0, b"3.12\n", b"")
+
+
+async def test_python_runs_there_without_one(tmp_path: Path) -> None:
+    settings = assemble(tmp_path, None, cwd=tmp_path, overrides={}, environ={})
+    link: Any = Distroless()
+    done = await run_python(link, settings.cluster, "train-0", ["-c", "print(1)"])
+    assert done.text == "3.12\n"
+    assert link.asked[1] == ["python3", "-I", "-S", "-c", "print(1)"]
