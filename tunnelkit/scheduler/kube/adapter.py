@@ -20,7 +20,7 @@ from tunnelkit.scheduler.base import Capabilities, Command, PendingCause, Where
 from tunnelkit.scheduler.batch_scripts import BatchScripts
 from tunnelkit.scheduler.inspector import JobInspector
 from tunnelkit.scheduler.kube.manifest import Manifest
-from tunnelkit.scheduler.kube.members import Pod, name_of, parse_choice, text
+from tunnelkit.scheduler.kube.members import Pod, name_of, owner_of, parse_choice, text
 from tunnelkit.scheduler.kube.object_kinds import POD, ObjectKind, how_ended, kind_of
 from tunnelkit.scheduler.kube.pod_limits import pause_risk, time_left_s
 from tunnelkit.scheduler.kube.pod_spec import (
@@ -133,24 +133,36 @@ class Kubernetes:
             if text(one, "metadata", "labels", SESSION_LABEL) != wanted or not name_of(one):
                 continue
             status = self._made(one, wanted)
+            if status is None:
+                continue
             known = found.get(status.job_id)
             if known is None or known.state is JobState.ENDED:
                 found[status.job_id] = status
         return list(found.values())
 
-    def _made(self, one: Pod, label: str) -> JobStatus:
-        """Return the state of something that tk made: a pod, or an object that makes pods."""
+    def _made(self, one: Pod, label: str) -> JobStatus | None:
+        """Return the state of something that tk made: a pod, or an object that makes pods.
+
+        None for what only bears the session's label, such as a user's copy: tk deletes what it
+        finds here, so all must be named as tk names it."""
+        is_ours = re.compile(rf"{re.escape(label)}-[0-9a-f]{{6}}").fullmatch
         if self._kind is not POD:
+            if not is_ours(name_of(one)):
+                return None
             going, ended = bool(text(one, "metadata", "deletionTimestamp")), how_ended(one)
             state = JobState.ENDED if going or ended else JobState.PENDING
             job_id = f"{self._kind.choice}/{name_of(one)}"
             return JobStatus(job_id, state, ended, ending=going)
-        made = text(one, "metadata", "annotations", MADE)
-        # Others may make pods here: one that bears this session's label must not have tk delete
-        # what is not named as tk names it.
-        is_ours = re.fullmatch(rf"[a-z]{{1,20}}/{re.escape(label)}-[0-9a-f]{{6}}", made)
-        job_id = parse_choice(made).written if is_ours else f"pod/{name_of(one)}"
-        return self._status(job_id, [(one, judge(one, self._container))])
+        made = text(one, "metadata", "annotations", MADE) or f"pod/{name_of(one)}"
+        kind, _, name = made.partition("/")
+        _, owner = owner_of(one)
+        # Its owner may be one that its object has made, such as a ReplicaSet.
+        belongs = owner == name or owner.startswith(f"{name}-")
+        if not is_ours(name) or kind_of(kind).choice != kind:
+            return None
+        if not belongs and made != f"pod/{name_of(one)}":
+            return None
+        return self._status(parse_choice(made).written, [(one, judge(one, self._container))])
 
     def cancel(self, job_id: str) -> Command:
         """See `Scheduler.cancel`."""
@@ -178,6 +190,11 @@ class Kubernetes:
                 hint="`kubectl delete` does it by hand",
                 transient=done.exit_code >= 500,
             )
+
+    @property
+    def note(self) -> str:
+        """What the user should know of what tk makes; "" if there is nothing to say."""
+        return self._template.note if isinstance(self._template, Manifest) else ""
 
     # -- states
 

@@ -21,6 +21,20 @@ _VOLUME = "tunnelkit"
 #: What would end or restart a container whose own command does not run, or whose program stands at
 #: a breakpoint.
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
+_CLAIMS_POLICY = "persistentVolumeClaimRetentionPolicy"
+#: Metadata of one object, not of its copy.
+_OF_ONE_OBJECT = (
+    *("generateName", "uid", "resourceVersion", "creationTimestamp", "generation", "selfLink"),
+    *("ownerReferences", "finalizers", "managedFields"),
+    *("deletionTimestamp", "deletionGracePeriodSeconds"),
+)
+#: Labels by which controllers know their own pods, and adopt those that have no owner.
+_BY_CONTROLLERS = (
+    *("pod-template-hash", "controller-uid", "batch.kubernetes.io/controller-uid"),
+    *("job-name", "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"),
+    *("controller-revision-hash", "statefulset.kubernetes.io/pod-name"),
+    "apps.kubernetes.io/pod-index",
+)
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
@@ -71,6 +85,23 @@ class Manifest:
             return words
         return []
 
+    @property
+    def _has_claims(self) -> bool:
+        claims = field(self.written, "spec", "volumeClaimTemplates")
+        return self.kind.kind == "StatefulSet" and isinstance(claims, list) and bool(claims)
+
+    @property
+    def note(self) -> str:
+        """The end of the volume claims that are made for its pods; "" if there are none."""
+        if not self._has_claims:
+            return ""
+        if text(self.written, "spec", _CLAIMS_POLICY, "whenDeleted") in ("", "Delete"):
+            return (
+                "`tk down` deletes the volume claims that are made for its pods; whenDeleted: "
+                f"Retain under {_CLAIMS_POLICY} in the manifest keeps them"
+            )
+        return "the volume claims that are made for its pods stay after `tk down`"
+
     def held(self, request: ResourceRequest, *, job_name: str, command: Sequence[str]) -> bytes:
         """Return the object as JSON, with containers that run `command`. Raises UsageError.
 
@@ -78,11 +109,13 @@ class Manifest:
         made = json.loads(json.dumps(self.written))
         made.pop("status", None)
         metadata = _within(made, "metadata")
-        for key in ("generateName", "uid", "resourceVersion", "creationTimestamp"):
-            metadata.pop(key, None)
+        _detach(made, metadata)
         ours = new_metadata(job_name, self.queue)
         metadata["name"] = ours.name
         _within(metadata, "labels").update(ours.labels)
+        if self._has_claims:
+            # The controller makes them for this object alone, by its name.
+            _within(made, "spec").setdefault(_CLAIMS_POLICY, {"whenDeleted": "Delete"})
         for template, _ in self.kind.templates(made):
             _hold(template, self.container, command)
             about = _within(template, "metadata")
@@ -173,6 +206,27 @@ def _container(template: object, name: str | None) -> dict[str, object]:
         cause=f"it has {names}" if names else None,
         hint="name one of them: --container NAME" if names else "each pod needs one",
     )
+
+
+def _detach(made: dict[str, object], metadata: dict[str, object]) -> None:
+    """Remove what `kubectl get -o yaml` adds, and what ties a copy to what was copied."""
+    was_made = "uid" in metadata
+    for key in _OF_ONE_OBJECT:
+        metadata.pop(key, None)
+    if not was_made:
+        return
+    spec = _within(made, "spec")
+    about = field(spec, "template", "metadata")
+    for one in (metadata, about):
+        labels = one.get("labels") if isinstance(one, dict) else None
+        for key in _BY_CONTROLLERS if isinstance(labels, dict) else ():
+            labels.pop(key, None)
+    if made.get("kind") == "Pod":
+        spec.pop("nodeName", None)
+        spec.pop("hostname", None)  # of a StatefulSet's pod: its peers would find two
+    elif made.get("apiVersion") == "batch/v1":
+        spec.pop("selector", None)
+        spec.pop("manualSelector", None)
 
 
 def _within(parent: dict[str, object], key: str) -> dict[str, object]:

@@ -74,6 +74,7 @@ class Backend:
     command for the API server. leave: removes tk's directory from a node of a job that the user
     submitted; mirrored files stay.
     diagnose: what `tk why` says of the job or pods that are named, where no inspector does.
+    note: what the user should know of a job that was just submitted; "" for nothing.
     serves: True if it is the backend for these settings' cluster.
     direct_route: the route's name while the link itself reaches the node.
     forwards: True if a link on the direct route carries forwards; else they go over the wire.
@@ -103,6 +104,7 @@ class Backend:
     ask_first: AskFirst | None = None
     find_with_job: FindWithJob | None = None
     diagnose: Callable[[Link, Settings, str | None], Awaitable[Diagnosis]] | None = None
+    note: Callable[[Scheduler], str] = lambda scheduler: ""
 
     def make_link(self, settings: Settings, setup: LinkSetup) -> Link:
         """Return the link that the settings choose, not open yet. Raises as `LinkKind.make`."""

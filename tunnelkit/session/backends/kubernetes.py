@@ -173,6 +173,12 @@ async def _diagnose(link: Link, settings: Settings, named: str | None) -> Diagno
     return await diagnose_pods(lambda command: _ask_api(link, command), settings, named)
 
 
+def _note(scheduler: Scheduler) -> str:
+    from tunnelkit.scheduler.kube.adapter import Kubernetes
+
+    return scheduler.note if isinstance(scheduler, Kubernetes) else ""
+
+
 async def _leave(to: AgentAddress) -> None:
     await _pod_agent(to).clean()
 
@@ -207,4 +213,5 @@ KUBERNETES = Backend(
     ask_api=_ask_api,
     leave=_leave,
     diagnose=_diagnose,
+    note=_note,
 )

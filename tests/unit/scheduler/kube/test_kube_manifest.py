@@ -238,23 +238,7 @@ def running(name: str, phase: str = "Running") -> dict[str, object]:
     return {"metadata": {"name": name, "uid": name}, "spec": spec, "status": status}
 
 
-@pytest.mark.parametrize(
-    ("made", "job_id"),
-    [
-        ("job/tk-proj-1-ab-0a1b2c", "job/tk-proj-1-ab-0a1b2c"),
-        ("statefulset/prod-db", "pod/p"),
-        ("job/tk-proj-1-ab-0a1b2c/../x", "pod/p"),
-        ("secret/tk-proj-1-ab-zzzzzz", "pod/p"),
-        ("", "pod/p"),
-    ],
-)
-def test_a_pod_of_somebody_else_names_nothing_that_tk_would_delete(made: str, job_id: str) -> None:
-    labels = {SESSION_LABEL: "tk-proj-1-ab"}
-    about = {"name": "p", "labels": labels, "annotations": {MADE: made}}
-    pod = {**running("p"), "metadata": about}
-    answer = Completed(0, json.dumps({"items": [pod]}).encode(), b"")
-    (found,) = Kubernetes("mine").parse_find(answer, "tk-Proj_1-ab")
-    assert (found.job_id, found.state) == (job_id, JobState.RUNNING)
+OURS = "tk-proj-1-ab-0a1b2c"
 
 
 @pytest.mark.parametrize(
@@ -282,8 +266,9 @@ def test_an_object_that_has_ended_is_not_taken_over(status: dict[str, Any], ende
 
 
 def test_a_job_has_not_ended_as_long_as_one_of_its_pods_runs() -> None:
-    about = {"labels": {SESSION_LABEL: "tk-proj-1-ab"}, "annotations": {MADE: ""}}
-    about["annotations"][MADE] = "job/tk-proj-1-ab-0a1b2c"
+    about: dict[str, Any] = {"labels": {SESSION_LABEL: "tk-proj-1-ab"}, "annotations": {}}
+    about["annotations"][MADE] = f"job/{OURS}"
+    about["ownerReferences"] = [{"kind": "Job", "name": OURS}]
     pods = [running(f"p{at}", phase) for at, phase in enumerate(("Failed", "Running", "Failed"))]
     pods = [{**one, "metadata": {**about, "name": f"p{at}"}} for at, one in enumerate(pods)]
     for there, state in ((pods, JobState.RUNNING), (pods[:1], JobState.ENDED)):
