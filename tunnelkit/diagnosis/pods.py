@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tunnelkit.diagnosis.codes.registry import CODES
 from tunnelkit.diagnosis.verdict import Certainty, Evidence, NextStep, Stage, Verdict
@@ -25,12 +25,15 @@ class PodView:
     events: tuple[str, ...] = ()
 
 
-def judge_pods(pods: Sequence[PodView], *, owner: str = "") -> tuple[Stage, tuple[Verdict, ...]]:
+def judge_pods(
+    pods: Sequence[PodView], *, owner: str = "", refusals: Sequence[str] = ()
+) -> tuple[Stage, tuple[Verdict, ...]]:
     """Return the stage of a pod, or of the pods of `owner`, and what is said of them.
 
-    Pods in the same state share a verdict. No pod: the owner waits for its first."""
+    Pods in the same state share a verdict. No pod: the owner waits for its first. refusals: the
+    warnings about pods that could not be made for it, the newest last."""
     if not pods:
-        return Stage.WAITING, (_verdict("pod-no-pod", [], owner),)
+        return Stage.WAITING, (_no_pod(refusals),)
     groups: dict[tuple[str, str], list[PodView]] = {}
     for one in pods:
         groups.setdefault((one.code, one.why), []).append(one)
@@ -41,6 +44,14 @@ def judge_pods(pods: Sequence[PodView], *, owner: str = "") -> tuple[Stage, tupl
     )[:_MOST]
     verdicts = tuple(_verdict(some[0].code, some, owner) for some in found)
     return CODES[verdicts[0].code].stage, verdicts
+
+
+def _no_pod(refusals: Sequence[str]) -> Verdict:
+    found = _verdict("pod-no-pod", [], "")
+    if not refusals:
+        return found
+    because = tuple(Evidence(text, "an event of its controller") for text in refusals)
+    return replace(found, sentence=f"waits: {refusals[-1]}", because=because)
 
 
 def _verdict(code: str, pods: Sequence[PodView], owner: str) -> Verdict:

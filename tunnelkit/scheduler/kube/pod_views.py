@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
 from tunnelkit.diagnosis.pods import PodView
 from tunnelkit.model import Completed
 from tunnelkit.scheduler.base import Command, Where
 from tunnelkit.scheduler.kube.members import Pod, field, name_of, text
-from tunnelkit.scheduler.kube.words import judge, line
+from tunnelkit.scheduler.kube.words import judge, line, refused
 
 _MOST_EVENTS = 3
 _MOST_BYTES = 8 << 20
@@ -32,8 +32,34 @@ def ask_events(namespace: str, pod: Pod) -> Command:
     return Command(("GET", path), b"", Where.API)
 
 
+def ask_refusals(namespace: str) -> Command:
+    """Return the request for the events of controllers that could make no pod."""
+    selector = quote("type=Warning,reason=FailedCreate", safe="")
+    path = f"/api/v1/namespaces/{namespace}/events?limit=500&fieldSelector={selector}"
+    return Command(("GET", path), b"", Where.API)
+
+
+def parse_refusals(done: Completed, owner: str) -> list[str]:
+    """Return the newest of those events of `owner`, or of what it has made, each in a line."""
+    found = []
+    for event in _warnings(done):
+        kind, name = (text(event, "involvedObject", key) for key in ("kind", "name"))
+        if text(event, "reason") == "FailedCreate" and (
+            name == owner or name.startswith(f"{owner}-")
+        ):
+            found.append(
+                f"{line(kind)} {line(name)} can make no pod: {refused(text(event, 'message'))}"
+            )
+    return found[-_MOST_EVENTS:]
+
+
 def parse_events(done: Completed) -> list[str]:
     """Return the newest warnings, each in a line; none if the answer can't be read."""
+    return [_words(one) for one in _warnings(done)[-_MOST_EVENTS:]]
+
+
+def _warnings(done: Completed) -> list[Mapping[str, object]]:
+    """Return the warnings in the answer, the newest last."""
     try:
         listed = json.loads(done.stdout[:_MOST_BYTES]) if done.exit_code == 0 else None
     except (ValueError, RecursionError):
@@ -45,7 +71,7 @@ def parse_events(done: Completed) -> list[str]:
         if isinstance(one, dict) and text(one, "type") == "Warning"
     ]
     found.sort(key=lambda one: text(one, "lastTimestamp") or text(one, "eventTime"))
-    return [_words(one) for one in found[-_MOST_EVENTS:]]
+    return found
 
 
 def _words(event: object) -> str:

@@ -14,7 +14,13 @@ from tunnelkit.model import Completed
 from tunnelkit.scheduler.base import Command, Where
 from tunnelkit.scheduler.kube.adapter import pods_in
 from tunnelkit.scheduler.kube.members import parse_choice
-from tunnelkit.scheduler.kube.pod_views import ask_events, parse_events, pod_views
+from tunnelkit.scheduler.kube.pod_views import (
+    ask_events,
+    ask_refusals,
+    parse_events,
+    parse_refusals,
+    pod_views,
+)
 
 _NOT_FOUND = 404
 Ask = Callable[[Command], Awaitable[Completed]]
@@ -39,7 +45,10 @@ async def diagnose_pods(ask: Ask, settings: Settings, named: str | None) -> Diag
     pods = choice.members(pods_in(done))
     views = pod_views(pods, settings.cluster.container)
     owner = "" if choice.pod else choice.written
-    stage, verdicts = judge_pods(views, owner=owner)
+    refusals: list[str] = []
+    if not pods and choice.name:
+        refusals = parse_refusals(await ask(ask_refusals(namespace)), choice.name)
+    stage, verdicts = judge_pods(views, owner=owner, refusals=refusals)
     worst = next((at for at, one in enumerate(views) if one.code == verdicts[0].code), None)
     if worst is not None:
         events = parse_events(await ask(ask_events(namespace, pods[worst])))

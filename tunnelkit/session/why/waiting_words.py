@@ -114,14 +114,24 @@ class WaitingWords:
 
         sources = cluster_sources(self._cluster)
         if sources is None:
-            return None
+            return await self._of_no_pod(status)
         found = await diagnose(sources, status.job_id)
         return found if found.stage is Stage.WAITING and found.verdicts else None
+
+    async def _of_no_pod(self, status: JobStatus) -> Diagnosis | None:
+        """Say why an object's controller makes no pod: the status of pods says all else."""
+        setup = self._cluster.setup
+        if setup.backend.diagnose is None:
+            return None
+        found = await setup.backend.diagnose(setup.link, setup.settings, status.job_id)
+        verdict = found.verdicts[0] if found.verdicts else None
+        is_refused = verdict is not None and verdict.code == "pod-no-pod" and verdict.because
+        return found if is_refused else None
 
 
 def _words(found: Diagnosis) -> str:
     verdict = found.verdicts[0]
-    text = f"job {found.job_id} {verdict.sentence}"
+    text = f"{job_words(found.job_id)} {verdict.sentence}"
     if verdict.sooner_min is not None:
         return f"{text}; up to {verdict.sooner_min} min start now: tk why --start-sooner auto"
     return f"{text}; more: tk why"
