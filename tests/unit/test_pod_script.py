@@ -176,3 +176,16 @@ def test_a_directory_of_the_users_that_is_named_keeps_all_that_is_in_it(tmp_path
     assert _carried_out({**order, "do": "clean"}, **here)[0] == 0
     assert sorted(os.listdir(mine)) == ["agent.zip", "thesis.tex"]
     assert (mine / "agent.zip").read_text() == "mine"
+
+
+def test_a_place_that_turns_out_to_be_none_is_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A volume may make each directory another user's, or everybody's: NFS, SMB."""
+    shared, there, good = (tmp_path / name for name in ("nfs/a", "nfs/b", "good/c"))
+    there.mkdir(parents=True)
+    is_ours = script._is_ours
+    monkeypatch.setattr(script, "_is_ours", lambda path: "nfs" not in path and is_ours(path))
+    found, reasons = script.find_place(iter(map(str, (shared, there, good))))
+    assert found == str(good) and len(reasons) == 2
+    assert not shared.exists() and there.exists()

@@ -79,12 +79,14 @@ def find_place(candidates: Iterator[str], name: str = "") -> Tuple[Optional[str]
     name: of the agent, whose socket will lie there."""
     reasons: List[str] = []
     for path in candidates:
+        made = False
         try:
             if len(os.fsencode(os.path.join(path, name + ".sock"))) > _MOST_BYTES:
                 raise OSError(0, "too long for a socket's path")
             os.makedirs(os.path.dirname(path), exist_ok=True)
             try:
                 os.mkdir(path, 0o700)
+                made = True
             except FileExistsError:
                 pass  # a pod's main process, and who comes to it, make it at the same time
             if not _is_ours(path):
@@ -95,7 +97,16 @@ def find_place(candidates: Iterator[str], name: str = "") -> Tuple[Optional[str]
             return path, reasons
         except OSError as error:
             reasons.append(f"{path}: {error.strerror}")
+            if made:
+                _remove_empty(path)
     return None, reasons
+
+
+def _remove_empty(path: str) -> None:
+    try:
+        os.rmdir(path)
+    except OSError:
+        pass  # another one that comes at the same time uses it
 
 
 def _is_ours(path: str) -> bool:

@@ -218,9 +218,10 @@ def _detach(made: dict[str, object], metadata: dict[str, object]) -> None:
     spec = _within(made, "spec")
     about = field(spec, "template", "metadata")
     for one in (metadata, about):
-        labels = one.get("labels") if isinstance(one, dict) else None
-        for key in _BY_CONTROLLERS if isinstance(labels, dict) else ():
-            labels.pop(key, None)
+        labels = field(one, "labels")
+        if isinstance(labels, dict):
+            for key in _BY_CONTROLLERS:
+                labels.pop(key, None)
     if made.get("kind") == "Pod":
         spec.pop("nodeName", None)
         spec.pop("hostname", None)  # of a StatefulSet's pod: its peers would find two

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from urllib.parse import quote
 
 from tunnelkit.diagnosis.pods import PodView
@@ -58,7 +58,7 @@ def parse_events(done: Completed) -> list[str]:
     return [_words(one) for one in _warnings(done)[-_MOST_EVENTS:]]
 
 
-def _warnings(done: Completed) -> list[Mapping[str, object]]:
+def _warnings(done: Completed) -> list[dict[str, object]]:
     """Return the warnings in the answer, the newest last."""
     try:
         listed = json.loads(done.stdout[:_MOST_BYTES]) if done.exit_code == 0 else None

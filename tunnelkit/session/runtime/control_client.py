@@ -104,6 +104,16 @@ async def connect(
         sock.close()
 
 
+def kubeconfig_files(files: str) -> str:
+    """Return KUBECONFIG's list for a process whose working directory is another one."""
+    return os.pathsep.join(os.path.abspath(one) if one else "" for one in files.split(os.pathsep))
+
+
+def _environment() -> dict[str, str]:
+    files = os.environ.get("KUBECONFIG", "")
+    return {**os.environ, **({"KUBECONFIG": kubeconfig_files(files)} if files else {})}
+
+
 def start_daemon(launch: LaunchSpec, paths: SessionPaths) -> None:
     """Start the session's process in the background; return once its socket answers."""
     paths.make()
@@ -116,6 +126,7 @@ def start_daemon(launch: LaunchSpec, paths: SessionPaths) -> None:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
         cwd="/",
+        env=_environment(),
     )
     deadline = time.monotonic() + _START_TIMEOUT_S
     while time.monotonic() < deadline:

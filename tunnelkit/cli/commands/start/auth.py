@@ -33,9 +33,12 @@ async def _auth(paths: SessionPaths) -> SessionStatus:
     from tunnelkit.cli.views.startup import Follower
     from tunnelkit.session.connection.login_variables import login_variables
     from tunnelkit.session.runtime.control_calls import Auth
+    from tunnelkit.session.runtime.control_client import kubeconfig_files
 
     names = login_variables(is_kubernetes=True)  # the session takes those of its kind
     env = {name: os.environ[name] for name in names if name in os.environ}
+    if files := env.get("KUBECONFIG"):
+        env["KUBECONFIG"] = kubeconfig_files(files)
     follower = Follower(paths, may_cancel=False, call=Auth(env=env))
     with follower.minding_interrupts():
         return await follower.follow()
