@@ -18,6 +18,7 @@ from tunnelkit.session.agent.attach_job import check_adoptable
 from tunnelkit.session.allocation.agent_setup import AgentSetup, Say
 from tunnelkit.session.allocation.allocated import Allocated, AllocatedJob
 from tunnelkit.session.allocation.launch_record import LaunchRecord
+from tunnelkit.session.allocation.left_objects import check_left_objects
 from tunnelkit.session.backends.backend import Backend
 from tunnelkit.session.job.cancelled_jobs import CancelledJobs
 from tunnelkit.session.job.job import JobHandle, PendingWatcher
@@ -224,6 +225,7 @@ class AllocationManager:
             self._settle(node, taken_over=True)
             await job.drop_twins()
         else:
+            await check_left_objects(self.setup, self._launch_record, self.run)
             await job.drop_ended()
             await job.wait_cancelled_gone(say)
             self._settle(node)
@@ -319,6 +321,7 @@ class AllocationManager:
                 f"this project already has {job_words(left.job_id)}",
                 hint=f"tk down first, then tk up --attach-job {job_id}",
             )
+        await check_left_objects(self.setup, self._launch_record, self.run)
         status = await self.job.adopt(job_id)
         self.adopted = True
         self.nothing_there = status.state is not JobState.RUNNING
