@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tunnelkit.errors import AuthenticationFailed, ConnectionFailed
 from tunnelkit.link.kube import http
-from tunnelkit.link.kube.api_error import refusal, said
+from tunnelkit.link.kube.api_error import LOG_IN, refusal, said
 from tunnelkit.link.kube.printable import printable
 from tunnelkit.link.kube.proxy_process import ProxyProcess, TooOld
 from tunnelkit.link.kube.target import KubeTarget
@@ -28,8 +28,9 @@ _KEPT = 2
 class KubectlProxy:
     """The proxy of one link. Call `open`, then `request`; `wait` returns when it is lost."""
 
-    def __init__(self, target: KubeTarget, directory: Path) -> None:
+    def __init__(self, target: KubeTarget, directory: Path, *, answer_s: float = _ANSWER_S) -> None:
         self._target = target
+        self._answer_s = answer_s
         # One more than can run at once, so that each start finds a free one.
         self._free = deque(ProxyProcess(target, directory, number) for number in range(_KEPT + 2))
         self._current = self._free.popleft()
@@ -168,15 +169,21 @@ class KubectlProxy:
 
     async def _greet(self, process: ProxyProcess) -> None:
         """Ask for the server's version. Raises ConnectionFailed, AuthenticationFailed."""
+        mark = process.mark()
         try:
-            async with asyncio.timeout(_ANSWER_S):
+            async with asyncio.timeout(self._answer_s):
                 answer = await self._ask(process, "GET", "/version")
         except TimeoutError as error:
+            # A login plugin may wait for a browser, or for a code that nobody sees here.
+            said_there = process.said(mark)
+            kubectl = f"; {self._target.kubectl} said: {said_there}" if said_there else ""
             raise ConnectionFailed(
                 f"the API server of {self._target} does not answer",
-                cause=f"no answer within {_ANSWER_S:.0f} s",
+                cause=f"no answer within {self._answer_s:.0f} s{kubectl}",
                 transient=True,
-                hint="is a VPN needed? `tk doctor` checks the way there",
+                hint=f"does a login plugin ask you something? {LOG_IN}"
+                if said_there
+                else "is a VPN needed? `tk doctor` checks the way there",
             ) from error
         if answer.status != 200:
             where = str(self._target)

@@ -43,6 +43,15 @@ class ProxyProcess:
         """True until the process has ended, as far as is known."""
         return self._child is not None and self._child.returncode is None
 
+    def said(self, mark: int = 0) -> str:
+        """Return what kubectl and its login plugin have printed since `mark`."""
+        lines = (one for one in self._output.since(mark) if _SERVES not in one)
+        return printable(" ".join(lines))
+
+    def mark(self) -> int:
+        """Return a position for `said`."""
+        return self._output.mark()
+
     async def wait(self) -> None:
         """Return once the process has ended."""
         if self._child is not None:
