@@ -189,3 +189,21 @@ def test_a_place_that_turns_out_to_be_none_is_not_left_behind(
     found, reasons = script.find_place(iter(map(str, (shared, there, good))))
     assert found == str(good) and len(reasons) == 2
     assert not shared.exists() and there.exists()
+
+
+def test_what_another_container_runs_is_not_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With hostPID another pod's session is seen, whose place has the same path."""
+    env = {**os.environ, script.PLACE: str(tmp_path)}
+    mark = f"{script.PLACE}={tmp_path}".encode()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as cat:
+        assert cat.stdin is not None and cat.stdout is not None
+        cat.stdin.write(b"1")  # its answer: it is `cat` by now
+        cat.stdin.flush()
+        assert cat.stdout.read(1) == b"1"
+        assert script._carrying(mark) == [cat.pid]
+        there = {str(cat.pid): "mnt:[2]"}
+        monkeypatch.setattr(script, "_mounts_of", lambda pid: there.get(pid, "mnt:[1]"))
+        script._end_started(str(tmp_path))
+        assert cat.poll() is None

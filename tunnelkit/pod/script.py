@@ -265,17 +265,28 @@ def _end_started(base: str) -> None:
 
 
 def _carrying(mark: bytes) -> List[int]:
-    """This user's processes that have `mark` in their environment."""
-    found = []
+    """This container's processes that have `mark` in their environment.
+
+    With hostPID or a shared process namespace others are seen, too, and their paths are the same.
+    """
+    found, here = [], _mounts_of("self")
     for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
         try:
-            if entry.isdigit() and int(entry) != os.getpid():
+            if entry.isdigit() and int(entry) != os.getpid() and _mounts_of(entry) == here:
                 with open(f"/proc/{entry}/environ", "rb") as file:
                     if mark in file.read().split(b"\0"):
                         found.append(int(entry))
         except OSError:
             pass
     return found
+
+
+def _mounts_of(pid: str) -> str:
+    """The mount namespace of a process; "" if it is gone, or the kernel has none."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/mnt")
+    except OSError:
+        return ""
 
 
 def _candidates(order: Dict[str, object]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from tunnelkit.scheduler.base import PendingCause
 from tunnelkit.scheduler.kube.members import Pod, field, text
 
 _MOST_CHARS = 400
+_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 _TAINT_OR_LABEL = re.compile(r"taint|didn't match|selector|affinity", re.IGNORECASE)
 _LACKS = re.compile(r"Insufficient|Too many pods", re.IGNORECASE)
 _COUNTED = re.compile(r"\d+ \S")
@@ -40,15 +41,18 @@ def line(said: str) -> str:
 
 def container_of(pod: Pod, wanted: str | None) -> str:
     """Return the name of the container that is meant: the setting's, else the pod's default."""
-    annotation = "kubectl.kubernetes.io/default-container"
     containers = field(pod, "spec", "containers")
-    first = containers[0] if isinstance(containers, list) and containers else None
-    return wanted or text(pod, "metadata", "annotations", annotation) or text(first, "name")
+    listed = containers[:64] if isinstance(containers, list) else []
+    names = [text(one, "name") for one in listed]
+    marked = text(pod, "metadata", "annotations", _DEFAULT_CONTAINER)
+    # As kubectl does: a mark that names none of them counts for nothing.
+    return wanted or (marked if marked in names else next(iter(names), ""))
 
 
 def container_status(pod: Pod, name: str) -> Mapping[str, object]:
-    """Return a container's status, an init container's included; empty if there is none."""
-    for key in ("containerStatuses", "initContainerStatuses"):
+    """Return the status of a container of any kind; empty if there is none."""
+    kinds = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+    for key in kinds:
         found = field(pod, "status", key)
         for one in found[:64] if isinstance(found, list) else ():
             if isinstance(one, Mapping) and one.get("name") == name:

@@ -325,3 +325,19 @@ def test_what_the_kubelet_heals_is_waited_for(message: str, cause: PendingCause)
     waiting = {"waiting": {"reason": "CreateContainerError", "message": message}}
     found = judge(_with({"containerStatuses": [{"name": "main", "state": waiting}]}))
     assert (found.state, found.cause) == (WAITS, cause)
+
+
+def test_the_container_that_is_meant() -> None:
+    """As kubectl finds it, and those that `kubectl debug` has added."""
+    runs = {"state": {"running": {}}}
+    status = {
+        "phase": "Running",
+        "containerStatuses": [{"name": "main", **runs}],
+        "ephemeralContainerStatuses": [{"name": "debugger-x", **runs}],
+    }
+    marked = {"kubectl.kubernetes.io/default-container": "renamed-since"}
+    metadata = {"name": "p", "annotations": marked}
+    pod = {"metadata": metadata, "spec": {"containers": [{"name": "main"}]}, "status": status}
+    assert judge(pod).state is RUNS
+    assert judge(pod, "debugger-x").state is RUNS
+    assert "has no container 'nothere'" in judge(pod, "nothere").why
