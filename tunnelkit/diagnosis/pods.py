@@ -31,9 +31,11 @@ def judge_pods(
     """Return the stage of a pod, or of the pods of `owner`, and what is said of them.
 
     Pods in the same state share a verdict. No pod: the owner waits for its first. refusals: the
-    warnings about pods that could not be made for it, the newest last."""
+    warnings about further pods that can't be made for it, the newest last."""
     if not pods:
         return Stage.WAITING, (_no_pod(refusals),)
+    if refusals:
+        return Stage.WAITING, (_no_pod(refusals), *judge_pods(pods, owner=owner)[1])
     groups: dict[tuple[str, str], list[PodView]] = {}
     for one in pods:
         groups.setdefault((one.code, one.why), []).append(one)

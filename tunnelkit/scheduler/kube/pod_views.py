@@ -39,18 +39,23 @@ def ask_refusals(namespace: str) -> Command:
     return Command(("GET", path), b"", Where.API)
 
 
-def parse_refusals(done: Completed, owner: str) -> list[str]:
-    """Return the newest of those events of `owner`, or of what it has made, each in a line."""
+def parse_refusals(done: Completed, owner: str, pods: Sequence[Pod]) -> list[str]:
+    """Return the newest of those events of `owner`, or of what it has made, each in a line.
+
+    pods: those that it has; what was refused before the newest of them was made is over."""
+    newest = max((text(pod, "metadata", "creationTimestamp") for pod in pods), default="")
     found = []
     for event in _warnings(done):
         kind, name = (text(event, "involvedObject", key) for key in ("kind", "name"))
-        if text(event, "reason") == "FailedCreate" and (
-            name == owner or name.startswith(f"{owner}-")
-        ):
-            found.append(
-                f"{line(kind)} {line(name)} can make no pod: {refused(text(event, 'message'))}"
-            )
+        is_its = name == owner or name.startswith(f"{owner}-")
+        if text(event, "reason") == "FailedCreate" and is_its and _time_of(event) >= newest:
+            why = refused(text(event, "message"))
+            found.append(f"{line(kind)} {line(name)} can make no pod: {why}")
     return found[-_MOST_EVENTS:]
+
+
+def _time_of(event: object) -> str:
+    return text(event, "lastTimestamp") or text(event, "eventTime")
 
 
 def parse_events(done: Completed) -> list[str]:
@@ -70,7 +75,7 @@ def _warnings(done: Completed) -> list[dict[str, object]]:
         for one in (items[:1000] if isinstance(items, list) else ())
         if isinstance(one, dict) and text(one, "type") == "Warning"
     ]
-    found.sort(key=lambda one: text(one, "lastTimestamp") or text(one, "eventTime"))
+    found.sort(key=_time_of)
     return found
 
 

@@ -46,8 +46,8 @@ async def diagnose_pods(ask: Ask, settings: Settings, named: str | None) -> Diag
     views = pod_views(pods, settings.cluster.container)
     owner = "" if choice.pod else choice.written
     refusals: list[str] = []
-    if not pods and choice.name:
-        refusals = parse_refusals(await ask(ask_refusals(namespace)), choice.name)
+    if choice.name and all(one.code == "pod-runs" for one in views):
+        refusals = parse_refusals(await ask(ask_refusals(namespace)), choice.name, pods)
     stage, verdicts = judge_pods(views, owner=owner, refusals=refusals)
     worst = next((at for at, one in enumerate(views) if one.code == verdicts[0].code), None)
     if worst is not None:

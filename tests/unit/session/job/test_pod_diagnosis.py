@@ -8,6 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from tunnelkit.config.load import assemble
 from tunnelkit.diagnosis.verdict import Diagnosis, Stage
 from tunnelkit.model import Completed, JobState, JobStatus
@@ -25,13 +27,32 @@ QUOTA = (
 
 def event(name: str, message: str, reason: str = "FailedCreate") -> dict[str, object]:
     there = {"kind": "Job", "name": name}
-    return {"type": "Warning", "reason": reason, "involvedObject": there, "message": message}
+    made = {"type": "Warning", "reason": reason, "involvedObject": there, "message": message}
+    return {**made, "lastTimestamp": "2026-01-01T10:00:00Z"}
 
 
-async def answer(command: Command) -> Completed:
+async def answer(command: Command, *pods: object) -> Completed:
     events = [event("fit", QUOTA), event("other", "no"), event("fit", "no", "BackoffLimit")]
-    items = events if "/events?" in command.argv[1] else []
+    items = events if "/events?" in command.argv[1] else list(pods)
     return Completed(0, json.dumps({"items": items}).encode(), b"")
+
+
+@pytest.mark.parametrize(("hour", "code"), [(9, "pod-no-pod"), (11, "pod-runs")])
+async def test_a_quota_for_some_of_its_pods(tmp_path: Path, hour: int, code: str) -> None:
+    """The first runs, the second is refused; a refusal before the last pod came is over."""
+    running = {"name": "main", "state": {"running": {}}}
+    pod = {
+        "metadata": {"name": "fit-0-x", "creationTimestamp": f"2026-01-01T{hour:02}:00:00Z"},
+        "spec": {"containers": [{"name": "main"}]},
+        "status": {"phase": "Running", "containerStatuses": [running]},
+    }
+
+    async def ask(command: Command) -> Completed:
+        return await answer(command, pod)
+
+    found = await diagnose_pods(ask, settings_in(tmp_path), "job/fit")
+    assert found.verdicts[0].code == code and found.verdicts[-1].code == "pod-runs"
+    assert ("quota team" in found.verdicts[0].sentence) is (hour < 10)
 
 
 def settings_in(tmp_path: Path) -> Any:
