@@ -193,7 +193,7 @@ class Kubernetes:
 
     @property
     def note(self) -> str:
-        """What the user should know of what tk makes; "" if there is nothing to say."""
+        """A remark for the user on the object that tk makes; "" for none."""
         return self._template.note if isinstance(self._template, Manifest) else ""
 
     # -- states

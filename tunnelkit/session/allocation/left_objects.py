@@ -1,4 +1,4 @@
-"""What an earlier session has made in the cluster, where this one looks for something else."""
+"""Objects that a killed session has made in the cluster, of another kind than those of now."""
 
 from __future__ import annotations
 
