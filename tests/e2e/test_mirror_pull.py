@@ -6,21 +6,35 @@ import asyncio
 import os
 import shutil
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.big_transfer import under_way
+from tests.support.far_path import far_path
 from tests.support.mirror_rig import Rig, children, needs_rsync, tree, until
+from tests.support.mirror_sshd import Sshd
 from tunnelkit.errors import MirrorConflict, MirrorError, MirrorHalted, TunnelkitError
 from tunnelkit.mirror import mirror as mirror_module
+from tunnelkit.mirror import pull as pull_module
 from tunnelkit.mirror.passes.syncer import Syncer
 from tunnelkit.mirror.progress import Progress
-from tunnelkit.mirror.pull import PullReport, pull
+from tunnelkit.mirror.pull import Listing, PullReport, Sides, listing, pull
 from tunnelkit.mirror.tree.ignore import REPLACED_DIR
 
 pytestmark = needs_rsync
+
+
+@pytest.fixture(params=["rsync", "tar"])
+def far_programs(request: pytest.FixtureRequest, sshd: Sshd, tmp_path: Path) -> Iterator[None]:
+    """A login host with rsync, and one without."""
+    if request.param == "rsync":
+        yield
+        return
+    with far_path(sshd, tmp_path / "bin", without=("rsync",)):
+        yield
 
 
 async def test_outputs_come_back(rig: Rig) -> None:
@@ -256,6 +270,71 @@ async def test_a_big_file_that_goes_up_does_not_keep_outputs_back(
     big.may_end.set()
     await mirror.barrier(60)
     assert (rig.far / "new.py").read_text() == "here, not yet sent\n"
+
+
+def goes_once_listed(rig: Rig, monkeypatch: pytest.MonkeyPatch, *paths: str) -> None:
+    """A job that removes these files between the listing and the transfer."""
+
+    async def listed(sides: Sides, wanted: Sequence[str]) -> Listing:
+        found = await listing(sides, wanted)
+        for path in paths:
+            (rig.far / path).unlink()
+        return found
+
+    monkeypatch.setattr(pull_module, "listing", listed)
+
+
+async def test_a_job_that_removes_its_files_meanwhile(
+    rsync_rig: Rig, far_programs: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = rsync_rig
+    rig.write(".gitignore", "out/\n")
+    mirror = await rig.started()
+    for name in ("best.pt", "step1.pt", "sub/step2.pt", "same.pt"):
+        rig.write(f"out/{name}", name, far=True)
+    (rig.far / "out/big.pt").write_bytes(b"x" * (9 << 20))
+    await mirror.pull([str(rig.local / "out/same.pt")])
+    goes_once_listed(rig, monkeypatch, "out/step1.pt", "out/sub/step2.pt", "out/big.pt")
+    report = await mirror.pull([str(rig.local / "out")])
+    assert report.pulled == ("out/best.pt",)
+    assert report.kept == ("out/same.pt",)
+    assert report.gone == ("out/big.pt", "out/step1.pt", "out/sub/step2.pt")
+    assert report.refused == ()
+    assert not (rig.local / "out/sub").exists()
+    goes_once_listed(rig, monkeypatch, "out/best.pt", "out/same.pt")
+    report = await mirror.pull([str(rig.local / "out")])
+    assert (report.pulled, report.gone) == ((), ("out/best.pt", "out/same.pt"))
+    assert (rig.local / "out/best.pt").read_text() == "best.pt"
+
+
+async def test_a_file_that_was_named_and_goes_meanwhile_fails_the_pull(
+    rsync_rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = rsync_rig
+    rig.write(".gitignore", "out/\n")
+    mirror = await rig.started()
+    for name in ("best.pt", "step.pt"):
+        rig.write(f"out/{name}", far=True)
+    goes_once_listed(rig, monkeypatch, "out/step.pt")
+    with pytest.raises(MirrorError, match=r"out/step\.pt is not on 127"):
+        await mirror.pull([str(rig.local / "out/step.pt"), str(rig.local / "out/best.pt")])
+    assert (rig.local / "out/best.pt").exists()
+
+
+async def test_what_can_not_be_read_there_fails_the_pull_also_if_others_go(
+    rsync_rig: Rig, far_programs: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = rsync_rig
+    rig.write(".gitignore", "out/\n")
+    mirror = await rig.started()
+    rig.write("out/step.pt", far=True)
+    rig.write("out/best.pt", far=True)
+    rig.write("out/here/x", "in the way of a file\n")
+    rig.write("out/here", far=True)
+    goes_once_listed(rig, monkeypatch, "out/step.pt")
+    with pytest.raises(MirrorError, match="not all files came"):
+        await mirror.pull([str(rig.local / "out")])
+    assert (rig.local / "out/best.pt").exists()
 
 
 async def test_paths_that_lead_out_are_refused(rig: Rig) -> None:

@@ -22,6 +22,7 @@ from tunnelkit.mirror.record.manifest import Manifest
 from tunnelkit.mirror.record.pulled_files import PulledFiles
 from tunnelkit.mirror.remote.edits import relative_to
 from tunnelkit.mirror.remote.owner import OWNER_FILE
+from tunnelkit.mirror.remote.scripts import stat_paths
 from tunnelkit.mirror.transfer.base import FetchRule, Transfer, TransferResult
 from tunnelkit.mirror.transfer.destination import admitted, hostile, own_dir, tidy
 from tunnelkit.mirror.transfer.listing import stream_items
@@ -68,6 +69,7 @@ class PullReport:
     pulled: files that were fetched. kept: local files that are the same, newer,
     or edited since they were pulled.
     refused: not fetched, and not on the laptop: devices, or symlinks that lead out.
+    gone: listed, and removed there before they came.
     owned: left out since the mirror or a repository owns them. mirrored: those of `pulled` that no
     ignore rule names: the mirror owns them from now on. unread: what could not be listed there, so
     that not all below it was fetched.
@@ -80,6 +82,7 @@ class PullReport:
     mirrored: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
     duration_s: float = 0.0
 
 
@@ -188,8 +191,8 @@ async def pull(
     """Fetch these paths (relative to the root).
 
     owned: returns True if the mirror owns a path. record: notes the paths, before the first of
-    them is here. Raises MirrorError, ConnectionFailed; the next call continues a transfer that
-    broke off."""
+    them is here. Raises MirrorError, also if a file of `wanted` itself was removed meanwhile;
+    ConnectionFailed. The next call continues a transfer that broke off."""
     begin = time.monotonic()
     found = await listing(sides, wanted)
     ours = await asyncio.to_thread(unasked, sides.local_root, found.sizes, wanted)
@@ -197,11 +200,18 @@ async def pull(
     sizes = {path: size for path, size in found.sizes.items() if path not in ours}
     await asyncio.to_thread(_check_parents, sides.local_root, sizes)
     came: list[str] = []
+    gone: set[str] = set()
     await asyncio.to_thread(record.mark_pulled, sizes)
     if sizes:
         progress = Progress(len(sizes), sum(sizes.values()))
-        came = await _bring(sides, sizes, record.pulled, progress, on_progress)
-    others = sorted(sizes.keys() - set(came))
+        came, gone = await _bring(sides, sizes, record.pulled, progress, on_progress)
+    if named := sorted(gone.intersection(wanted)):
+        raise MirrorError(
+            f"{name_paths(named)} is not on {sides.remote.destination()} any more",
+            cause="it was removed there while it was pulled",
+            hint="what else you asked for has come; `tk run ls` shows what is there",
+        )
+    others = sorted(sizes.keys() - gone.union(came))
     kept = await asyncio.to_thread(_that_are_here, sides.local_root, others)
     return PullReport(
         pulled=tuple(came),
@@ -210,6 +220,7 @@ async def pull(
         refused=tuple(path for path in others if path not in kept),
         owned=tuple(sorted(ours)),
         unread=tuple(sorted(set(found.unread))),
+        gone=tuple(sorted(gone)),
         duration_s=time.monotonic() - begin,
     )
 
@@ -224,7 +235,8 @@ async def _bring(
     pulled: PulledFiles,
     progress: Progress,
     on_progress: OnProgress,
-) -> list[str]:
+) -> tuple[list[str], set[str]]:
+    """Fetch these files. Return those that came, and those that were removed there meanwhile."""
     partial = await asyncio.to_thread(own_dir, sides.local_root, "partial")
 
     def listen(data: bytes) -> None:
@@ -241,16 +253,32 @@ async def _bring(
         big=big,
         stall_s=_STALL_S,
     )
+    came: set[str] = set()
+    gone: set[str] = set()
+    left = set(sizes)
     try:
-        result = await sides.rsync.fetch(
-            sizes, sides.real_root, rule=rule, size_bytes=sum(sizes.values()), listen=listen
-        )
+        while left:
+            size_bytes = sum(sizes[path] for path in left)
+            result = await sides.rsync.fetch(
+                left, sides.real_root, rule=rule, size_bytes=size_bytes, listen=listen
+            )
+            came |= result.came
+            if not result.partial:
+                break
+            # The exit code is the same whether files are gone or can't be read: the rest is
+            # fetched once more without those that are gone.
+            left -= result.came
+            there = await stat_paths(sides.remote, sides.real_root, left)
+            removed = left - there.keys()
+            if not removed:
+                _check_complete(result, sides)
+            gone |= removed
+            left -= removed
     finally:
         placed = {path: one for path, one in rule.placed.items() if one != before.get(path)}
         await asyncio.to_thread(pulled.note, placed)
         await asyncio.to_thread(tidy, partial)
-    _check_complete(result, sides)
-    return sorted(result.came)
+    return sorted(came), gone
 
 
 async def take_theirs(sides: Sides, paths: Collection[str], wanted: Collection[str]) -> str:

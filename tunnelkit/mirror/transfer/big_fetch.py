@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import os
 import subprocess
@@ -24,7 +25,7 @@ from tunnelkit.mirror.transfer.destination import FAR_MORE, hostile, most_bytes
 from tunnelkit.mirror.transfer.placement import Arrival, Placer
 from tunnelkit.mirror.transfer.stream import broke_off, far_script, run_stream
 from tunnelkit.mirror.transfer.tar_archive import Pipe
-from tunnelkit.mirror.transfer.tar_scripts import PART
+from tunnelkit.mirror.transfer.tar_scripts import NO_FILE, PART
 from tunnelkit.mirror.transfer.tar_unpack import AfterMark
 from tunnelkit.mirror.tree.scanner import FILE
 from tunnelkit.remote_script import MARK, RemoteHost
@@ -35,6 +36,7 @@ _BYTES_PER_S = 256 << 10
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_GONE = "is no file there any more"
 #: Permissions that a received file may have.
 _KEPT_MODE = 0o755
 
@@ -82,7 +84,7 @@ class BigFetch:
             for path in sorted(paths):
                 found = there.get(path)
                 if found is None or found[0].kind != FILE:
-                    failed[path] = f"{path!a} is no file there any more"
+                    failed[path] = f"{path!a} {_GONE}"
                 else:
                     await self._fetch(path, *found)
         finally:
@@ -121,7 +123,7 @@ class BigFetch:
                 pass  # nothing came: the size shows it
 
         words = (f"./{path}", str(offset + 1), str(size_bytes - offset))
-        _, said = await run_stream(
+        code, said = await run_stream(
             self._remote,
             far_script(PART, self._remote_root, *words),
             receive,
@@ -131,6 +133,9 @@ class BigFetch:
         )
         if failed:
             raise failed[0]
+        if code == NO_FILE:
+            part.unlink(missing_ok=True)
+            raise FileNotFoundError(errno.ENOENT, _GONE)
         here = _size(part)
         if here < size_bytes:
             raise broke_off(self._remote, said or f"{here} of {size_bytes} bytes of {path!a} came")

@@ -13,6 +13,8 @@ from tunnelkit.remote_script import SETUP
 CUT_OFF = 95
 #: tar failed and nothing was moved: a full disk, or a name that can't exist there
 REFUSED = 96
+#: of PART: no file is there
+NO_FILE = 92
 _BEAT_S = 2
 
 # `./a/b` is entered below $root. PWD is the kernel's path, including newlines.
@@ -104,9 +106,9 @@ exec xargs -0 tar "$@" -c -f - --
 #: $1: the root, $2: a file, $3: the first byte wanted, from 1, $4: how many. As PACK on stdout.
 PART = (
     SETUP
-    + r"""
+    + rf"""
 cd -P -- "$1" || exit 91
-[ -f "$2" ] && [ ! -L "$2" ] || exit 92
+[ -f "$2" ] && [ ! -L "$2" ] || exit {NO_FILE}
 tail -c "+$3" -- "$2" | head -c "$4"
 """
 )

@@ -227,6 +227,7 @@ class MirrorSet:
                 (*total.mirrored, *_all_below(mirror, one.mirrored)),
                 (*total.refused, *_all_below(mirror, one.refused)),
                 (*total.unread, *_all_below(mirror, one.unread)),
+                (*total.gone, *_all_below(mirror, one.gone)),
             )
         return replace(total, duration_s=time.monotonic() - begin)
 

@@ -64,5 +64,6 @@ async def pull(mirrors: MirrorSet, request: Pull, connection: ControlConnection)
         "mirrored": list(report.mirrored),
         "refused": list(report.refused),
         "unread": list(report.unread),
+        "gone": list(report.gone),
         "duration_s": report.duration_s,
     }

@@ -94,6 +94,7 @@ class PullAnswer(TypedDict):
     mirrored: list[str]
     refused: list[str]
     unread: list[str]
+    gone: list[str]
     duration_s: float
 
 

@@ -32,7 +32,8 @@ def pull(
     you have edited since you pulled it. A
     repository's own files (.git) come only if you name them: git runs what they say.
     Called again after a broken connection, it goes on where it was. What can't be read there is
-    named, and the exit code is 9; the rest comes.
+    named, and the exit code is 9; the rest comes. Files that the job removes meanwhile are
+    named, too; that fails only if you have named one of them yourself.
     """
     from tunnelkit.cli.terminal.context import find_session, run
 
@@ -85,6 +86,7 @@ def show_report(answer: PullAnswer) -> None:
     say(f"pulled {files} ({human_bytes(answer['bytes'])}) in {answer['duration_s']:.1f} s")
     _list("left as they are: the copy here is the same, newer, or edited here", answer["kept"])
     _list("not brought: no file there, or a symlink that leads out", answer["refused"])
+    _list("not brought: removed there while they were pulled", answer["gone"])
     _list(
         "left as they are: mirrored from here (`tk sync --theirs` for edits), or a repository's own"
         " files; what lies in a .git comes if you name that .git",

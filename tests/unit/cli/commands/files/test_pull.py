@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from tunnelkit.cli.commands.files.pull import check_complete, progress_line
+from tunnelkit.cli.commands.files.pull import check_complete, progress_line, show_report
 from tunnelkit.errors import ExitCode, MirrorError
 from tunnelkit.session.runtime.control_answers import PullAnswer
+
+_ANSWER: PullAnswer = {
+    "pulled": ["out/a"],
+    "bytes": 2,
+    "kept": [],
+    "owned": [],
+    "mirrored": [],
+    "refused": [],
+    "unread": [],
+    "gone": ["out/b"],
+    "duration_s": 0.1,
+}
 
 
 def test_how_far_and_how_fast() -> None:
@@ -27,17 +39,16 @@ def test_how_far_and_how_fast() -> None:
 
 
 def test_what_could_not_be_read_there_fails_the_command() -> None:
-    answer: PullAnswer = {
-        "pulled": ["out/a"],
-        "bytes": 2,
-        "kept": [],
-        "owned": [],
-        "mirrored": [],
-        "refused": [],
-        "unread": [],
-        "duration_s": 0.1,
-    }
-    check_complete(answer)
+    check_complete(_ANSWER)
     with pytest.raises(MirrorError, match="can't read out/private") as caught:
-        check_complete({**answer, "unread": ["out/private"]})
+        check_complete({**_ANSWER, "unread": ["out/private"]})
     assert caught.value.exit_code == ExitCode.MIRROR
+
+
+def test_what_was_removed_there_meanwhile_is_named_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show_report(_ANSWER)
+    out, err = capsys.readouterr()
+    assert out == "pulled 1 file (2 B) in 0.1 s\n"
+    assert err.splitlines() == ["not brought: removed there while they were pulled: out/b"]
