@@ -272,6 +272,34 @@ async def test_a_big_file_that_goes_up_does_not_keep_outputs_back(
     assert (rig.far / "new.py").read_text() == "here, not yet sent\n"
 
 
+NS = 1_000_000_000
+
+
+async def test_what_a_job_writes_again_in_the_same_second_comes(
+    rsync_rig: Rig, far_programs: None
+) -> None:
+    """The size is the same; in `ns` the time differs, in the others it does not at all."""
+    rig = rsync_rig
+    rig.write(".gitignore", "out/\n")
+    mirror = await rig.started()
+    now_ns, old_ns = time.time_ns(), time.time_ns() - 3600 * NS
+    before = {"ns": old_ns, "same": now_ns, "whole": now_ns // NS * NS, "kept": now_ns}
+    for name, mtime_ns in before.items():
+        os.utime(rig.write(f"out/{name}", "step 1\n", far=True), ns=(mtime_ns, mtime_ns))
+    for path in (rig.local / "out", rig.far / "out/same"):
+        await mirror.pull([str(path)])
+    after = {"ns": old_ns // NS * NS + (NS - 1), "same": now_ns, "whole": now_ns // NS * NS}
+    for name, mtime_ns in after.items():
+        os.utime(rig.write(f"out/{name}", "step 2\n", far=True), ns=(mtime_ns, mtime_ns))
+    await mirror.stop()
+    mirror = await rig.started()
+    report = await mirror.pull([str(rig.local / "out")])
+    assert report.pulled == ("out/ns", "out/same", "out/whole")
+    assert report.kept == ("out/kept",)
+    for name in after:
+        assert (rig.local / "out" / name).read_text() == "step 2\n"
+
+
 def goes_once_listed(rig: Rig, monkeypatch: pytest.MonkeyPatch, *paths: str) -> None:
     """A job that removes these files between the listing and the transfer."""
 

@@ -80,7 +80,8 @@ def everything(project: Project) -> dict[str, bytes | str | None]:
 async def up(project: Project) -> None:
     await project.up("node1")
     project.remote("results").mkdir()
-    project.remote("results/x").write_text("12345")
+    for name in "xy":
+        project.remote(f"results/{name}").write_text("12345")
 
 
 def said(done: Done) -> str:

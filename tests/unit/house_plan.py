@@ -152,7 +152,7 @@ FOLDERS = {
         "tree",
         "record watch progress",
         "remote",
-        "context explain transfer",
+        "context explain same_moment transfer",
         "agent pull",
         "passes",
         "proof push_worker",

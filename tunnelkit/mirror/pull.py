@@ -12,7 +12,7 @@ import asyncio
 import os
 import posixpath
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tunnelkit.errors import MirrorError
@@ -23,6 +23,7 @@ from tunnelkit.mirror.record.pulled_files import PulledFiles
 from tunnelkit.mirror.remote.edits import relative_to
 from tunnelkit.mirror.remote.owner import OWNER_FILE
 from tunnelkit.mirror.remote.scripts import stat_paths
+from tunnelkit.mirror.same_moment import new_since_ns, written_again
 from tunnelkit.mirror.transfer.base import FetchRule, Transfer, TransferResult
 from tunnelkit.mirror.transfer.destination import admitted, hostile, own_dir, tidy
 from tunnelkit.mirror.transfer.listing import stream_items
@@ -35,6 +36,7 @@ from tunnelkit.remote_script import RemoteHost
 # file is no failure. The text tells which: -ignore_readdir_race is not in every find.
 _LIST = rf"""
 cd -- "$1" || exit 91
+printf 'now %s\0' "$(date +%s)"
 root=$(pwd -P); shift
 exec 3>&1
 for path do
@@ -101,10 +103,13 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The remote files and symlinks, as {path: bytes}, and the paths that could not be listed."""
+    """The remote files and symlinks, as {path: bytes}, and the paths that could not be listed.
+
+    at_s: the time there when the listing began; the laptop's if the host does not say it."""
 
     sizes: dict[str, int]
     unread: list[str]
+    at_s: int
 
 
 def wanted_path(sides: Sides, path: str) -> str:
@@ -125,7 +130,9 @@ async def listing(sides: Sides, wanted: Sequence[str]) -> Listing:
     Raises MirrorError for paths that don't exist or lie outside of the remote root."""
     host = sides.remote.destination()
     asked = frozenset(wanted)
-    found = Listing({}, [])
+    sizes: dict[str, int] = {}
+    unread: list[str] = []
+    begins: list[int] = []
 
     def take(item: bytes) -> None:
         word, _, name = os.fsdecode(item).partition(" ")
@@ -148,11 +155,15 @@ async def listing(sides: Sides, wanted: Sequence[str]) -> Listing:
             )
         if word == "unread":
             is_root = name == "./." and "" in asked
-            found.unread.append("." if is_root else admitted(name, asked, host))
+            unread.append("." if is_root else admitted(name, asked, host))
             return
-        if not (word.isascii() and word.isdigit() and len(word) < _SIZE_DIGITS):
+        if word == "now":
+            if _is_number(name):
+                begins.append(int(name))
+            return
+        if not _is_number(word):
             raise hostile(host, "its list of files can't be read")
-        found.sizes[admitted(name, asked, host)] = int(word)
+        sizes[admitted(name, asked, host)] = int(word)
 
     for part in _parts(wanted):
         await stream_items(
@@ -163,7 +174,11 @@ async def listing(sides: Sides, wanted: Sequence[str]) -> Listing:
             what=f"can't list files in {sides.real_root}",
             timeout_s=_LIST_TIMEOUT_S,
         )
-    return found
+    return Listing(sizes, unread, min(begins, default=int(time.time())))
+
+
+def _is_number(word: str) -> bool:
+    return word.isascii() and word.isdigit() and len(word) < _SIZE_DIGITS
 
 
 def _parts(paths: Sequence[str]) -> Iterator[list[str]]:
@@ -204,7 +219,9 @@ async def pull(
     await asyncio.to_thread(record.mark_pulled, sizes)
     if sizes:
         progress = Progress(len(sizes), sum(sizes.values()))
-        came, gone = await _bring(sides, sizes, record.pulled, progress, on_progress)
+        came, gone = await _bring(
+            sides, sizes, record.pulled, progress, on_progress, since_ns=new_since_ns(found.at_s)
+        )
     if named := sorted(gone.intersection(wanted)):
         raise MirrorError(
             f"{name_paths(named)} is not on {sides.remote.destination()} any more",
@@ -235,8 +252,12 @@ async def _bring(
     pulled: PulledFiles,
     progress: Progress,
     on_progress: OnProgress,
+    *,
+    since_ns: int,
 ) -> tuple[list[str], set[str]]:
-    """Fetch these files. Return those that came, and those that were removed there meanwhile."""
+    """Fetch these files. Return those that came, and those that were removed there meanwhile.
+
+    since_ns: see `new_since_ns`."""
     partial = await asyncio.to_thread(own_dir, sides.local_root, "partial")
 
     def listen(data: bytes) -> None:
@@ -244,10 +265,12 @@ async def _bring(
         on_progress(progress)
 
     big = frozenset(path for path, size_bytes in sizes.items() if size_bytes > _BIG_BYTES)
-    before = pulled.placed(sizes)
+    before, unsettled = pulled.placed(sizes), pulled.unsettled(sizes)
+    other = await written_again(sides.remote, sides.real_root, sides.local_root, unsettled, sizes)
     rule = FetchRule(
         newer_stays=True,
         placed=dict(before),
+        other=other,
         safe_links=True,
         partial_dir=partial,
         big=big,
@@ -255,30 +278,51 @@ async def _bring(
     )
     came: set[str] = set()
     gone: set[str] = set()
-    left = set(sizes)
     try:
-        while left:
-            size_bytes = sum(sizes[path] for path in left)
-            result = await sides.rsync.fetch(
-                left, sides.real_root, rule=rule, size_bytes=size_bytes, listen=listen
-            )
-            came |= result.came
-            if not result.partial:
-                break
-            # The exit code is the same whether files are gone or can't be read: the rest is
-            # fetched once more without those that are gone.
-            left -= result.came
-            there = await stat_paths(sides.remote, sides.real_root, left)
-            removed = left - there.keys()
-            if not removed:
-                _check_complete(result, sides)
+        for part in (sizes.keys() - other, other):
+            some, removed = await _fetch(sides, part, sizes, rule, listen)
+            came |= some
             gone |= removed
-            left -= removed
     finally:
         placed = {path: one for path, one in rule.placed.items() if one != before.get(path)}
-        await asyncio.to_thread(pulled.note, placed)
+        await asyncio.to_thread(pulled.note, placed, new_since_ns=since_ns)
         await asyncio.to_thread(tidy, partial)
+    old = [path for path, (_, mtime_ns) in unsettled.items() if mtime_ns < since_ns]
+    await asyncio.to_thread(pulled.settle, frozenset(old).difference(placed))
     return sorted(came), gone
+
+
+async def _fetch(
+    sides: Sides,
+    paths: Collection[str],
+    sizes: Mapping[str, int],
+    rule: FetchRule,
+    listen: Callable[[bytes], None],
+) -> tuple[set[str], set[str]]:
+    """Fetch those that are still there. Return those that came, and those that are gone."""
+    came: set[str] = set()
+    gone: set[str] = set()
+    left = set(paths)
+    while left:
+        size_bytes = sum(sizes[path] for path in left)
+        result = await sides.rsync.fetch(
+            left, sides.real_root, rule=rule, size_bytes=size_bytes, listen=listen
+        )
+        came |= result.came
+        if not result.partial:
+            break
+        # The exit code is the same whether files are gone or can't be read: the rest is fetched
+        # once more without those that are gone.
+        if result.failed:
+            _check_complete(result, sides)
+        left -= result.came
+        there = await stat_paths(sides.remote, sides.real_root, left)
+        removed = left - there.keys()
+        if not removed:
+            _check_complete(result, sides)
+        gone |= removed
+        left -= removed
+    return came, gone
 
 
 async def take_theirs(sides: Sides, paths: Collection[str], wanted: Collection[str]) -> str:

@@ -3,7 +3,7 @@
 tk deletes and replaces such a file no more than any other of the job's, even after the mirror has
 found it equal to the laptop's. That ends once tk itself has written it. On record also: the size
 and time of each file that a pull has put on the laptop, so that an edit shows whatever the clocks
-say.
+say. And which of them were so new that the job may have written them again at the same time.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class PulledFiles:
         self._lock = lock
         self._connection = connection
         self._placed: dict[str, Placed | None] = {}
+        self._new: set[str] = set()
 
     def __contains__(self, path: object) -> bool:
         return path in self._placed
@@ -41,16 +42,42 @@ class PulledFiles:
             os.fsdecode(name): None if size is None else (size, mtime_ns)
             for name, size, mtime_ns in found
         }
+        new = db.execute("SELECT path FROM pulled_new").fetchall()
+        self._new = {os.fsdecode(name) for (name,) in new}
 
     def add(self, paths: Iterable[str]) -> None:
         """Record that the files there are not tk's."""
         with self._lock:
             self._put(dict.fromkeys(path for path in paths if path not in self._placed))
 
-    def note(self, placed: Mapping[str, Placed]) -> None:
-        """Record what a pull has put on the laptop; paths that are not in here are left out."""
+    def note(self, placed: Mapping[str, Placed], *, new_since_ns: int) -> None:
+        """Record what a pull has put on the laptop; paths that are not in here are left out.
+
+        new_since_ns: those with this mtime or a later one are `unsettled`."""
         with self._lock:
-            self._put({path: one for path, one in placed.items() if path in self._placed})
+            known = {path: one for path, one in placed.items() if path in self._placed}
+            new = {path for path, (_, mtime_ns) in known.items() if mtime_ns >= new_since_ns}
+            with self._connection() as db:
+                names = [(os.fsencode(path),) for path in new]
+                db.executemany("INSERT OR IGNORE INTO pulled_new VALUES (?)", names)
+            self._new |= new
+            self._put(known)
+            self.settle(known.keys() - new)
+
+    def unsettled(self, paths: Iterable[str]) -> dict[str, Placed]:
+        """Return `placed` of those paths whose files may be others by now, with the same time."""
+        with self._lock:
+            return self.placed(path for path in paths if path in self._new)
+
+    def settle(self, paths: Iterable[str]) -> None:
+        """Record that their size and time show every change from now on."""
+        with self._lock:
+            old = self._new.intersection(paths)
+            if old:
+                with self._connection() as db:
+                    names = [(os.fsencode(path),) for path in old]
+                    db.executemany("DELETE FROM pulled_new WHERE path=?", names)
+                self._new -= old
 
     def _put(self, new: Mapping[str, Placed | None]) -> None:
         if not new:
@@ -71,6 +98,7 @@ class PulledFiles:
         """Record that tk itself has written these files there."""
         with self._lock:
             gone = [path for path in paths if path in self._placed]
+            self.settle(gone)
             if gone:
                 with self._connection() as db:
                     names = [(os.fsencode(path),) for path in gone]

@@ -15,9 +15,10 @@ CREATE TABLE IF NOT EXISTS entry (
 ) WITHOUT ROWID
 """,
     "CREATE TABLE IF NOT EXISTS unclean (path BLOB PRIMARY KEY) WITHOUT ROWID",
-    # Earlier versions of tk leave this one alone, so that it needs no new number.
+    # Earlier versions of tk leave these alone, so that they need no new number.
     "CREATE TABLE IF NOT EXISTS pulled (path BLOB PRIMARY KEY, size INTEGER, mtime_ns INTEGER)"
     " WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS pulled_new (path BLOB PRIMARY KEY) WITHOUT ROWID",
 )
 _VERSION = 3
 #: Columns that versions 1 and 2 lack.

@@ -20,13 +20,14 @@ class TransferResult:
 
     stdout: has a line of rsync's `%i %n` for each file that was replaced.
     error_text: what failed, if `partial`.
-    came: the files that `fetch` has put in place.
+    came: the files that `fetch` has put in place. failed: those that came and could not be.
     """
 
     exit_code: int
     stdout: bytes
     error_text: str
     came: frozenset[str] = frozenset()
+    failed: frozenset[str] = frozenset()
 
     @property
     def partial(self) -> bool:
@@ -41,6 +42,7 @@ class FetchRule:
     newer_stays: keep a local file that is newer, or of the same size and time, or not as `placed`.
     placed: by path, size and mtime_ns of what earlier fetches have put here. Those of this one are
         added.
+    other: of these the content is known to differ, also with the same size and time.
     safe_links: skip symlinks that lead out of the tree.
     partial_dir: directory for partly received files, which the next call continues.
     big: the files that are worth it; where rsync is missing, only these are continued.
@@ -50,6 +52,7 @@ class FetchRule:
 
     newer_stays: bool = False
     placed: dict[str, tuple[int, int]] = field(default_factory=dict)
+    other: frozenset[str] = frozenset()
     safe_links: bool = False
     partial_dir: Path | None = None
     big: frozenset[str] = frozenset()

@@ -62,6 +62,7 @@ class BigFetch:
         self._parts: Path = rule.partial_dir
         self._placer = Placer(local_root, rule)
         self._tell = tell
+        self._gone: set[str] = set()
         self._here_bytes = 0
 
     async def run(
@@ -85,12 +86,15 @@ class BigFetch:
                 found = there.get(path)
                 if found is None or found[0].kind != FILE:
                     failed[path] = f"{path!a} {_GONE}"
+                    if found is None:
+                        self._gone.add(path)
                 else:
                     await self._fetch(path, *found)
         finally:
             await asyncio.to_thread(self._placer.close)
         text = next(iter(failed.values()), "")
-        return TransferResult(23 if failed else 0, b"", text, frozenset(self._placer.came))
+        came, not_placed = frozenset(self._placer.came), failed.keys() - self._gone
+        return TransferResult(23 if failed else 0, b"", text, came, frozenset(not_placed))
 
     async def _fetch(self, path: str, found: RemoteStat, mode: int) -> None:
         arrival = Arrival(found.size, found.mtime_s * _NS, exact=False)
@@ -134,6 +138,7 @@ class BigFetch:
         if failed:
             raise failed[0]
         if code == NO_FILE:
+            self._gone.add(path)
             part.unlink(missing_ok=True)
             raise FileNotFoundError(errno.ENOENT, _GONE)
         here = _size(part)
@@ -150,6 +155,8 @@ class BigFetch:
         """Put the file in place if it is the same as there, else forget it."""
         facts = RemoteStat(FILE, arrival.size, arrival.mtime_ns // _NS)
         wanted = (await remote_digests(self._remote, self._remote_root, {path: facts})).get(path)
+        if wanted is None:
+            self._gone.add(path)  # or it can't be read any more, which the next attempt shows
         if wanted != await asyncio.to_thread(_digest, part):
             part.unlink()
             self._placer.failed[path] = f"{path!a} changed while it was fetched"

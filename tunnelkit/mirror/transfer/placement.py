@@ -129,7 +129,9 @@ class Placer:
             self.kept.add(path)
             return None
         fd, name = self._open().enter(path, make=True)
-        if self._rule.newer_stays and _stays(fd, name, arrival, self._rule.placed.get(path)):
+        if self._rule.newer_stays and _stays(
+            fd, name, arrival, self._rule.placed.get(path), is_other=path in self._rule.other
+        ):
             self.kept.add(path)
             return None
         return fd, name
@@ -206,9 +208,12 @@ def _temporary(fd: int) -> Iterator[str]:
         raise
 
 
-def _stays(fd: int, name: str, arrival: Arrival, placed: tuple[int, int] | None) -> bool:
+def _stays(
+    fd: int, name: str, arrival: Arrival, placed: tuple[int, int] | None, *, is_other: bool
+) -> bool:
     """Return True if the local file or symlink is newer, or the same as far as stat can tell.
 
+    is_other: it is known not to be the same.
     placed: its size and mtime_ns as it came last time. If it has others by now, it was edited here,
     and stays: a clock that is behind makes an edit look older."""
     try:
@@ -226,7 +231,7 @@ def _stays(fd: int, name: str, arrival: Arrival, placed: tuple[int, int] | None)
     elif is_link:
         same = os.readlink(name, dir_fd=fd) == arrival.target
     else:
-        same = ours_ns == arrival.mtime_ns and here.st_size == arrival.size
+        same = ours_ns == arrival.mtime_ns and here.st_size == arrival.size and not is_other
     return ours_ns > arrival.mtime_ns or same
 
 

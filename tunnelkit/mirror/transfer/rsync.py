@@ -79,6 +79,7 @@ class Rsync:
         self._local_root = local_root
         self._program = program
         self._shows_progress = False
+        self._compares_ns = False
 
     async def defect(self) -> str | None:
         """Return in a few words why this computer's rsync is not usable, or None if it is."""
@@ -87,7 +88,10 @@ class Rsync:
         except MissingProgram:
             return rsync_defect("")
         version = result.stdout.decode("utf-8", "replace")
-        self._shows_progress = (_version(version) or (0, 0)) >= (3, 1)
+        found = _version(version) or (0, 0)
+        self._shows_progress = found >= (3, 1)
+        # Of earlier ones some would take all files for different.
+        self._compares_ns = found >= (3, 2)
         return rsync_defect(version)
 
     async def push(
@@ -143,8 +147,10 @@ class Rsync:
             StagingDirectory, self._local_root, paths, rule=rule, size_bytes=size_bytes, host=host
         )
         options = ["--no-implied-dirs", f"--timeout={rule.stall_s}", *stage.options()]
-        if not rule.newer_stays:
+        if not rule.newer_stays or rule.other.issuperset(paths):
             options.append("--ignore-times")
+        elif self._compares_ns:
+            options.append("--modify-window=-1")
         if rule.partial_dir is not None:
             options.append(f"--partial-dir={rule.partial_dir}")
         transfer = self._transfer(options, paths, remote_root, size_bytes, stage=stage)
@@ -158,7 +164,8 @@ class Rsync:
             await asyncio.to_thread(stage.remove)
         if stage.failed:
             why = next(iter(stage.failed.values()))
-            return TransferResult(23, b"", result.error_text or why, frozenset(stage.came))
+            came, failed = frozenset(stage.came), frozenset(stage.failed)
+            return TransferResult(23, b"", result.error_text or why, came, failed)
         return replace(result, came=frozenset(stage.came))
 
     async def differing(

@@ -102,6 +102,7 @@ class TarTransfer:
             b"",
             done.error_text or more.error_text,
             done.came | more.came,
+            done.failed | more.failed,
         )
 
     async def _fetch_small(
@@ -156,7 +157,8 @@ class TarTransfer:
         if missing and not text:
             text = f"did not come: {name_paths(sorted(missing))}"
         await asyncio.sleep(0)  # first run the callbacks that the thread has scheduled
-        return TransferResult(23 if missing else 0, b"", text, frozenset(unpacker.came))
+        came, failed = frozenset(unpacker.came), frozenset(unpacker.failed)
+        return TransferResult(23 if missing else 0, b"", text, came, failed)
 
     async def differing(
         self, paths: Collection[str], remote_root: str, *, size_bytes: int
