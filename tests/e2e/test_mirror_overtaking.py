@@ -264,6 +264,7 @@ async def test_what_came_before_a_broken_transfer_is_told_once(
     random_file(live_rig.local / "model.bin")
     live_rig.write("notes.py", "mine\n")
     live_rig.write("main.py", "1\n")
+    waiting = asyncio.create_task(mirror.barrier(60))
     await until(lambda: mirror.status().state is MirrorState.STALE, "it breaks off")
     await until(lambda: live_rig.seen[-1].pending_paths == ("model.bin",), "the rest is left")
     reported = [path for record in records for path in record.paths]
@@ -271,9 +272,10 @@ async def test_what_came_before_a_broken_transfer_is_told_once(
     (warning,) = warnings
     assert warning.startswith("notes.py: other content was there, and is replaced; ")
     monkeypatch.setattr(Rsync, "push", push)
-    await mirror.barrier(60)
+    report = await waiting
     assert [record.paths for record in records[-1:]] == [("model.bin",)]
     assert len(warnings) == 1
+    assert (report.sent, report.replaced) == (3, ("notes.py",))
 
 
 class Batches:

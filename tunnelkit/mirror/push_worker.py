@@ -89,6 +89,8 @@ class PushWorker:
         self._host = host
         self._name = name
         self._requests: list[Request] = []
+        #: those for which the pass under way was asked
+        self._taken: list[Request] = []
         self._urgent = False
         self._failures = 0
         self._unsettled = 0
@@ -177,7 +179,7 @@ class PushWorker:
         self._wake.clear()
         requests = [request for request in self._requests if not request.done.done()]
         self._requests = requests
-        taken = list(requests)
+        taken = self._taken = list(requests)
         begin = time.monotonic()
         try:
             wishes = self._wishes(taken)
@@ -289,7 +291,9 @@ class PushWorker:
             self._set(MirrorState.PENDING, paths=paths)
 
     def sent(self, result: PassResult, duration_s: float) -> None:
-        """Report a pass to the host."""
+        """Report a pass, or a part of one, to the host and to those who wait for it."""
+        for request in self._taken:
+            request.report = result.joined(request.report)
         if result.sent or result.deleted:
             names = tuple(result.names)
             record = PassRecord(
@@ -341,7 +345,6 @@ class PushWorker:
         else:
             self._set(MirrorState.IN_SYNC, reason=self._watcher.problem)
         for request in taken:
-            request.report = outcome.joined(request.report)
             # Work that is done is not repeated while the caller waits for the rest.
             request.wishes = replace(request.wishes, force=frozenset(), ours=frozenset())
         if outcome.failed:
