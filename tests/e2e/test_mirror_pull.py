@@ -139,6 +139,30 @@ async def test_what_was_pulled_stays_the_jobs(rig: Rig) -> None:
     assert not (rig.far / "results/edited.txt").exists()
 
 
+async def test_what_a_job_writes_again_and_removes_stays_away(rig: Rig) -> None:
+    """In between it is a conflict, and then a copy of it here must not come back there."""
+    rig.write("main.py")
+    mirror = await rig.started()
+    for name in ("best.pt", "edited.pt"):
+        rig.write(name, "epoch 1\n", far=True)
+    await mirror.pull([str(rig.local / name) for name in ("best.pt", "edited.pt")])
+    await mirror.barrier(20)
+    rig.write("best.pt", "epoch 1\nepoch 2\n", far=True)
+    rig.write("edited.pt", "mine\n")
+    with pytest.raises(MirrorConflict, match=r"best\.pt, edited\.pt"):
+        await mirror.resync()
+    for name in ("best.pt", "edited.pt"):
+        (rig.far / name).unlink()
+    for _ in range(2):
+        await mirror.resync()
+        await mirror.barrier(20)
+    assert not (rig.far / "best.pt").exists()
+    assert (rig.far / "edited.pt").read_text() == "mine\n"
+    rig.write("best.pt", "mine\n")
+    await mirror.barrier(20)
+    assert (rig.far / "best.pt").read_text() == "mine\n"
+
+
 async def test_pulled_files_that_go_here_halt_nothing(rig: Rig) -> None:
     """The mirror would delete none of those files there."""
     rig.write("main.py")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Set
 from typing import TypeVar
 
 from tunnelkit.errors import ConnectionFailed, TimeoutExpired
 from tunnelkit.mirror.agent.channel import MirrorChannel
 from tunnelkit.mirror.agent.verify import verify
 from tunnelkit.mirror.context import SyncContext
+from tunnelkit.mirror.record.manifest import ManifestEntry
+from tunnelkit.mirror.remote import scripts
+from tunnelkit.mirror.tree.scanner import Entry, Scan, digest, lstat, racy
 
 #: A directory that is moved away during a publication has settled after this time.
 _DIFFER_S = 0.2
@@ -79,6 +83,33 @@ class RemoteDoubts:
             await verify(live.agent, self._ground)
         self._verified_by = live.instance
 
+    async def leave_removed(self, scan: Scan, changed: dict[str, Entry], ours: Set[str]) -> None:
+        """Take out of `changed` what a job has written again since it was pulled, and then removed.
+
+        Until now that was a conflict. A file that was edited here since the pull is sent.
+        ours: the laptop's version of these was asked for.
+        """
+        ground = self._ground
+        if ground.fresh or ground.other_disk:
+            return  # it is another directory
+        pulled = ground.pulled.placed(ground.conflicts - ours)
+        kept = {
+            path: entry
+            for path, placed in pulled.items()
+            if (entry := scan.entries.get(path)) and placed == (entry.size, entry.mtime_ns)
+        }
+        try:
+            there = await scripts.stat_paths(ground.remote, ground.remote_root, kept)
+        except (ConnectionFailed, TimeoutExpired):
+            return  # the agent may be reachable all the same; what is not known stays a conflict
+        gone = {path: kept[path] for path in kept.keys() - there.keys()}
+        rows = await asyncio.to_thread(_rows, ground.local_root, gone)
+        await asyncio.to_thread(ground.manifest.put, rows)
+        ground.conflicts -= rows.keys()
+        for path in rows:
+            ground.arrived(path)
+            changed.pop(path, None)
+
     async def by_shell(self, run: Awaitable[_T]) -> _T:
         """Await a pass by rsync, and schedule checks if its link breaks.
 
@@ -107,3 +138,15 @@ class RemoteDoubts:
             timer.cancel()
         for timer in self._stragglers:
             timer.cancel()
+
+
+def _rows(root: str, entries: Mapping[str, Entry]) -> dict[str, ManifestEntry]:
+    """Return the records of files that the job has removed: nothing of them is to be sent."""
+    rows = {}
+    for path, entry in entries.items():
+        begin_ns = time.time_ns()
+        with contextlib.suppress(OSError):  # it has changed meanwhile: the pass says so
+            text = digest(root, path, entry.kind)
+            if lstat(root, path) == entry:
+                rows[path] = ManifestEntry(entry, text, sent=True, racy=racy(entry, begin_ns))
+    return rows

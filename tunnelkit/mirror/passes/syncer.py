@@ -147,6 +147,7 @@ class Syncer:
         only = self._only(looked, wishes)
         self._owed = only
         difference = diff.compare(ground.manifest.rows, scan.entries, force=wishes.force, only=only)
+        await self._doubts.leave_removed(scan, difference.changed, wishes.ours)
         result.failed |= set_apart(difference.changed, scan.entries, ground.folding)
         self.pending = frozenset(difference.changed)
         try:
@@ -198,8 +199,7 @@ class Syncer:
 
     def _is_first(self, before: Scan) -> bool:
         """Return True if many files were found, and none was ever sent."""
-        ground = self.ground
-        return ground.fresh and not ground.manifest.rows and self._is_much(before, None)
+        return self.ground.fresh and not self.ground.manifest.rows and self._is_much(before, None)
 
     def _is_little(self, dirty: DirtyPaths, owed: frozenset[str] | None) -> bool:
         """Return True if there are only a few known files to scan, all of them in memory."""
