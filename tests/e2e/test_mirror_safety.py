@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -214,3 +215,24 @@ async def test_a_pull_brings_back_what_was_deleted_by_accident(rig: Rig) -> None
     await until(lambda: mirror.status().state is not MirrorState.HALTED, "the end of the halt")
     await mirror.barrier(20)
     assert rig.equal() and (rig.local / names[0]).read_text() == f"{names[0]}\n"
+
+
+async def test_a_jobs_file_of_a_name_that_comes_later_here_is_kept_aside(rig: Rig) -> None:
+    """Also what the job writes to it afterwards: it has the file open."""
+    warnings: list[str] = []
+    rig.write("main.py")
+    mirror = await rig.started(on_warning=warnings.append)
+    await mirror.barrier(20)
+    with rig.write("loss.csv", "of the job\n", far=True).open("a") as job:
+        rig.write("loss.csv", "mine\n")
+        report = await mirror.barrier(20)
+        job.write("more of the job\n")
+    assert (rig.far / "loss.csv").read_text() == "mine\n"
+    assert report.replaced == ("loss.csv",)
+    kept = Path(report.replaced_dir or "", "loss.csv")
+    assert kept.read_text() == "of the job\nmore of the job\n"
+    (warning,) = warnings
+    assert warning == (
+        f"loss.csv: other content was there, and is replaced; it is kept in {report.replaced_dir}"
+    )
+    assert report.replaced_dir is not None and report.replaced_dir.startswith(str(rig.far))
