@@ -141,7 +141,7 @@ class RemoteDoubts:
 
 
 def _rows(root: str, entries: Mapping[str, Entry]) -> dict[str, ManifestEntry]:
-    """Return the records of files that the job has removed: nothing of them is to be sent."""
+    """Return the records of files that the job has removed: nothing of them will be sent."""
     rows = {}
     for path, entry in entries.items():
         begin_ns = time.time_ns()
