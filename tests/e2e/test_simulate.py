@@ -63,6 +63,12 @@ def far_side(far: Path) -> None:
     real = Path(os.path.realpath(sys.executable))
     (far / "venv" / "bin" / "python").symlink_to(real)
     (far / "venv" / "pyvenv.cfg").write_text(f"home = {real.parent}\n")
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    packages = far / "venv" / "lib" / version / "site-packages"
+    packages.mkdir(parents=True)
+    runs = f"open({str(far / 'it-ran')!r}, 'w')\n"
+    (packages / "_virtualenv.pth").write_text(f"import os; {runs}")
+    (far / "tokenize.py").write_text(runs)
     (far / "lib").mkdir()
     (far / "lib" / "helper.py").write_text("import json\nused = 1\nopen('it-ran', 'w')\n")
     (far / "train.py").write_text(TRAIN)

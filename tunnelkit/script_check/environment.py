@@ -1,14 +1,15 @@
 """The environment that a script makes for its programs: modules, conda, venv, in their order.
 
 One bash does the steps and starts the interpreters in what they have made. Environment modules are
-loaded in it; nothing of the user's is run.
+loaded in it; nothing of the user's is run. What lies in a mirrored directory may be a stranger's
+(a clone's): no program, library, module file or .pth file of it is started or read as code.
 """
 
 import json
 import os
 import re
 import shlex
-from typing import Dict, Iterator, List, Tuple
+from typing import Dict, Iterator, List, Sequence, Tuple
 
 from tunnelkit.script_check.bounded import output_of
 
@@ -26,6 +27,7 @@ _REFERENCE = re.compile(
 # shells that are no login shells.
 _HEAD = r"""
 exec 9>&1 >/dev/null 2>&1 </dev/null
+tk_readlink=$(type -P readlink) tk_timeout=$(type -P timeout) tk_unsure=
 tk_say() { printf '%s\0%s\0%s\0%s\0' "$1" "$2" "$3" "${4:0:4000}" >&9; }
 tk_module() {
   command -v module && return
@@ -37,10 +39,87 @@ tk_module() {
   done
   return 1
 }
+# Is it in a mirrored directory, where it really lies? Sets tk_real.
+tk_is_own() {
+  [ "$tk_readlink" ] || return 0
+  tk_real=$("$tk_readlink" -f -- "$1") || return 1
+  for tk_root in "${tk_roots[@]}"; do
+    case $tk_real/ in "$tk_root"/*) return 0 ;; esac
+  done
+  return 1
+}
+# Leaves out the project's places of a list; sets tk_list, and tk_had if there was one. $2 `hide`:
+# they stay in their order, where no program is found by them. A relative one may be the project's.
+tk_clean() {
+  local rest=$1: one hidden
+  tk_list='' tk_had=''
+  [ "$1" ] || return
+  while [ "$rest" ]; do
+    one=${rest%%:*} rest=${rest#*:} hidden=''
+    case $one in
+      /dev/null/*) ;;
+      /*) if tk_is_own "$one"; then hidden=/dev/null/tk$one; fi ;;
+      *) hidden=/dev/null/here/$one ;;
+    esac
+    if [ "$hidden" ]; then
+      tk_had=$tk_had$one
+      [ "$2" = hide ] || continue
+      one=$hidden
+    fi
+    tk_list=$tk_list:$one
+  done
+  tk_list=${tk_list#:}
+}
+tk_path() {
+  tk_clean "$PATH" hide
+  PATH=$tk_list
+}
+# $1 the variable, $2 its value.
+tk_export() {
+  case $1 in
+    PATH) PATH=$2; tk_path ;;
+    LD_LIBRARY_PATH) tk_clean "${2//;/:}"; export LD_LIBRARY_PATH="$tk_list" ;;
+    MODULEPATH) tk_clean "$2"; export MODULEPATH="$tk_list"; tk_unsure=${tk_unsure:-$tk_had} ;;
+    *) export "$1=$2" ;;
+  esac
+}
+# Looks for a program, the hidden places included; sets tk_program.
+tk_find() {
+  local rest=$PATH: one
+  tk_program=''
+  case $1 in
+    */*) if [ -f "$1" ] && [ -x "$1" ]; then tk_program=$1; fi; return ;;
+  esac
+  while [ "$rest" ] && [ ! "$tk_program" ]; do
+    one=${rest%%:*} rest=${rest#*:}
+    case $one in
+      /dev/null/tk/*) one=${one#/dev/null/tk} ;;
+      /dev/null/here/*) one=./${one#/dev/null/here/} ;;
+    esac
+    if [ -f "$one/$1" ] && [ -x "$one/$1" ]; then tk_program=$one/$1; fi
+  done
+}
+# Does a module command name a place of the project's? A module file is a program.
+tk_names_own() {
+  local verb=$1 one
+  shift
+  for one in "$@"; do
+    case $verb:$one in
+      use:*) tk_clean "$one"; [ ! "$tk_had" ] || return 0 ;;
+      *:[/.]*) if tk_is_own "$one"; then return 0; fi ;;
+    esac
+  done
+  return 1
+}
 # $1 its number, then the words of the module command. Old ones answer 0 and complain on stderr.
 tk_load() {
   tk_at=$1
   shift
+  if [ "$tk_unsure" ] || tk_names_own "$@"; then
+    tk_unsure=1
+    tk_say own "$tk_at" 0 ''
+    return
+  fi
   if ! tk_module; then
     tk_say module "$tk_at" 127 ''
     return
@@ -51,6 +130,7 @@ tk_load() {
     *ERROR* | *[Uu]nable\ to\ locate* | *Lmod\ has\ detected*error*) tk_code=1 ;;
   esac
   module "$@"
+  tk_path
   tk_say module "$tk_at" "$tk_code" "$tk_said"
   if [ "$tk_code" != 0 ] && [ "$1" != use ]; then
     tk_say avail "$tk_at" 0 "$(module -t avail "${2%%/*}" 2>&1)"
@@ -58,8 +138,9 @@ tk_load() {
 }
 tk_into() {
   if [ -d "$2/bin" ]; then
-    PATH=$2/bin:$PATH
+    PATH=$(cd -- "$2" && pwd)/bin:$PATH
     export PATH
+    tk_path
     tk_say into "$1" 0 "$2"
   else
     tk_say into "$1" 1 "$2"
@@ -75,16 +156,41 @@ tk_of_login() {
   done
   printf %s "${tk_kept-}"
 }
+# A venv's interpreter is mostly a link to one outside: that one is started, without its `site`.
 tk_python() {
-  tk_at=$1 tk_with=$2
+  tk_at=$1
+  tk_find "$2"
   shift 2
+  if [ ! "$tk_program" ]; then
+    tk_say python "$tk_at" 127 ''
+    return
+  fi
+  tk_with=$tk_program tk_venv='' tk_alone=()
+  if [ "$tk_unsure" ]; then
+    tk_say own "$tk_at" 0 ''
+    return
+  elif tk_is_own "$tk_program"; then
+    tk_say own "$tk_at" 0 "$tk_program"
+    return
+  fi
+  tk_file=$tk_real tk_beside=${tk_program%/*}
+  if tk_is_own "$tk_beside"; then
+    case ${tk_file##*/} in
+      python* | pypy*) tk_with=$tk_file ;;
+      *) tk_say own "$tk_at" 0 "$tk_program"; return ;;
+    esac
+    for tk_one in "$tk_beside" "$tk_beside/.."; do
+      if [ -e "$tk_one/pyvenv.cfg" ]; then tk_venv=$tk_one tk_alone=(-I -S); fi
+    done
+  fi
   # Its places come as data: a sitecustomize in them would run at its start. A site's own, which the
   # login has set, does so in every job.
   tk_said=$(
     export TK_PYTHONPATH="${PYTHONPATH-}"
     PYTHONPATH=$(tk_of_login)
     [ "$PYTHONPATH" ] || unset PYTHONPATH
-    timeout 15 "$tk_with" -c "$TK_IMPORTS" "$@"
+    export TK_VENV="$tk_venv" TK_PROGRAM="$tk_program"
+    "$tk_timeout" 15 "$tk_with" "${tk_alone[@]}" -c "$TK_IMPORTS" "$@"
   )
   tk_say python "$tk_at" "$?" "$tk_said"
 }
@@ -92,13 +198,18 @@ tk_python() {
 
 
 #: `python -c` has the working directory, the job's, before its own modules.
-_ALONE = "import sys\nsys.path[:] = [one for one in sys.path if one]\n"
+ALONE = "import sys\nsys.path[:] = [one for one in sys.path if one]\n"
 
 
-def answers(steps: List[Step], imports: str, login: bool) -> Dict[str, object]:
-    """Return what each step found, by its number; "problem" if nothing could be asked."""
-    text = _HEAD + "\n".join(_commands(steps))
-    environ = dict(os.environ, TK_IMPORTS=_ALONE + imports)
+def answers(
+    steps: List[Step], imports: str, login: bool, mirrored: Sequence[str] = ()
+) -> Dict[str, object]:
+    """Return what each step found, by its number; "problem" if nothing could be asked.
+
+    mirrored: the directories of which nothing may run, as `real_places` has them."""
+    roots = " ".join(map(shlex.quote, mirrored))
+    text = f"{_HEAD}tk_roots=({roots})\ntk_path\n" + "\n".join(_commands(steps))
+    environ = dict(os.environ, TK_IMPORTS=ALONE + imports)
     argv = ["bash", *(["-l"] if login else []), "-c", text]
     try:
         done = output_of(argv, limit_s=LIMIT_S, most_bytes=_MOST_BYTES, environ=environ)
@@ -130,7 +241,7 @@ def _commands(steps: List[Step]) -> Iterator[str]:
         if kind == "cd":
             yield f"cd -- {quoted[0]} && tk_say cd {at} 0 '' || tk_say cd {at} 1 ''"
         elif kind == "export":
-            yield f"export {given[0]}={quoted[1]}"
+            yield f"tk_export {given[0]} {quoted[1]}"
         elif kind == "module":
             yield f"tk_load {at} {' '.join(quoted)}"
         elif kind == "venv":
@@ -139,6 +250,17 @@ def _commands(steps: List[Step]) -> Iterator[str]:
             yield f"tk_into {at} {shlex.quote(conda_place(expanded(given[0])))}"
         elif kind == "python":
             yield f'tk_python {at} {" ".join(quoted)} "$PWD"'
+
+
+def real_places(mirrored: Sequence[str]) -> List[str]:
+    """Return where directories really lie, as tk names them (`~`, or below the home)."""
+    home = os.path.expanduser("~")
+    return [os.path.realpath(os.path.join(home, os.path.expanduser(one))) for one in mirrored]
+
+
+def lies_in(path: str, places: Sequence[str]) -> bool:
+    """Return True for a path that really lies in one of them."""
+    return any((os.path.realpath(path) + os.sep).startswith(one + os.sep) for one in places)
 
 
 def for_bash(word: str) -> str:

@@ -14,6 +14,8 @@ from typing import Dict, Iterator, List, Optional, Set, Tuple
 
 #: At most so many files of the user's own are read, and of each so many bytes.
 MOST_FILES, MOST_BYTES, MOST_MISSING = 200, 4 << 20, 50
+#: .pth files of setuptools and virtualenv, whose code brings no module.
+_HARMLESS = ("distutils-precedence.pth", "_virtualenv.pth")
 _OPTIONAL = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
 
@@ -125,11 +127,50 @@ def own_place(kind: str, target: str, where: str) -> str:
     return where
 
 
+def of_venv(home: str) -> Tuple[List[str], bool]:
+    """Return the places of packages in a virtual environment that is not started, and whether it
+    may have others. Its .pth files are read; the lines that are code are not run."""
+    with open(os.path.join(home, "pyvenv.cfg"), errors="replace") as file:
+        settings = "".join(file.read(MOST_BYTES).lower().split(" "))
+    name = "pypy" if sys.implementation.name == "pypy" else "python"
+    version = "{}{}.{}".format(name, *sys.version_info)
+    bases = [os.path.join(home, lib, version, "site-packages") for lib in ("lib", "lib64")]
+    if "include-system-site-packages=true" in settings:
+        import site
+
+        bases += site.getsitepackages()
+    places: List[str] = []
+    # A site's own may have a sitecustomize, which brings others.
+    unsure = bool(os.environ.get("PYTHONPATH"))
+    for base in bases:
+        if not os.path.isdir(base):
+            continue
+        places.append(base)
+        for name in sorted(os.listdir(base)):
+            if not name.endswith(".pth"):
+                continue
+            try:
+                with open(os.path.join(base, name), errors="replace") as file:
+                    lines = file.read(MOST_BYTES).splitlines()
+            except OSError:
+                continue
+            for line in lines:
+                if line.startswith(("import ", "import\t")):
+                    unsure = unsure or name not in _HARMLESS
+                elif line.strip() and not line.startswith("#"):
+                    places.append(os.path.join(base, line.strip()))
+    return places, unsure
+
+
 def report(kind: str, target: str, where: str) -> Dict[str, object]:
     """Return what is not there."""
     given = os.environ.get("TK_PYTHONPATH", "")
     places = [os.path.abspath(one) for one in given.split(os.pathsep)] if given else []
     sys.path[:] = places + [one for one in sys.path if one]
+    venv, unsure = os.environ.get("TK_VENV", ""), False
+    if venv:
+        packages, unsure = of_venv(venv)
+        sys.path += packages
     own = own_place(kind, target, where)
     sys.path.insert(0, own)
     finder = Finder()
@@ -160,7 +201,7 @@ def report(kind: str, target: str, where: str) -> Dict[str, object]:
             found = finder.find(name)
             if found is None:
                 # A parent that is there may make the rest at its import.
-                sure = needed and finder.find(name.partition(".")[0]) is None
+                sure = needed and not unsure and finder.find(name.partition(".")[0]) is None
                 missing.append({"name": name, "file": path, "line": line, "needed": sure})
                 continue
             parts = name.split(".")
@@ -182,7 +223,10 @@ def main(argv: List[str]) -> None:
     """Print what is not there, and which interpreter looked."""
     found = report(argv[0], argv[1], argv[2])
     version = ".".join(str(one) for one in sys.version_info[:3])
-    found.update({"python": sys.executable, "version": version})
+    # A venv's interpreter is named as the script has it.
+    named = os.environ["TK_PROGRAM"] if os.environ.get("TK_VENV") else sys.executable
+    python = os.path.abspath(named)
+    found.update({"python": python, "version": version})
     print(json.dumps(found))
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import pkgutil
+import shutil
 import sys
 import threading
 import time
@@ -34,6 +35,7 @@ class Request:
         ]
         self.text = str(data["text"])
         self.login = bool(data["login"])
+        self.mirrored = environment.real_places([str(one) for one in data["mirrored"]])
 
 
 def main(text: str, mark: str) -> None:
@@ -101,13 +103,19 @@ def steps(request: Request, job: str) -> Dict[str, object]:
     if request.text:
         return {"rows": [_of_text(request, data.decode(), job)]}
     first: environment.Step = ("cd", [job])
-    return environment.answers([first, *request.steps], data.decode(), request.login)
+    steps = [first, *request.steps]
+    return environment.answers(steps, data.decode(), request.login, request.mirrored)
 
 
 def _of_text(request: Request, imports: str, job: str) -> Dict[str, object]:
     """Look for the imports of a script that is itself a Python program."""
     words = request.steps[0][1]
-    argv = [words[0], "-c", imports, "text", words[2], job]
+    named = words[0]
+    python = os.path.join(job, named) if "/" in named else shutil.which(named) or named
+    for place in (python, os.path.dirname(python)):
+        if environment.lies_in(place, request.mirrored):
+            return {"kind": "own", "step": 1, "code": 0, "text": python}
+    argv = [python, "-c", environment.ALONE + imports, "text", words[2], job]
     try:
         text = request.text.encode("utf-8", "surrogatepass")
         done = output_of(argv, limit_s=_ASK_S, most_bytes=_MOST_BYTES, stdin=text, cwd=job)

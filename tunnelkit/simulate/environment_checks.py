@@ -41,6 +41,7 @@ class _Reader:
         self._directory = directory
         self._lost = ""
         self._modules_well = 0
+        self._own_modules = False
         self._into = ""
 
     def findings(self, rows: Sequence[Fields]) -> Iterator[Finding]:
@@ -53,6 +54,9 @@ class _Reader:
             if step is None:
                 continue
             kind = row.text("kind")
+            if kind == "own" and step.kind in ("module", "python"):
+                yield from self._not_run(step, by_modules=not row.text("text"))
+                continue
             if kind != _ROW_OF.get(step.kind):
                 continue  # no answer to what was asked
             if kind == "module":
@@ -89,6 +93,22 @@ class _Reader:
             text = f"module {' '.join(step.words)}: {_last_line(row.text('text'))}"
             yield Finding("modules", Level.WARN, text, "", step.line)
 
+    def _not_run(self, step: Step, *, by_modules: bool) -> Iterator[Finding]:
+        """What lies in the mirrored directory may be a clone's: the check runs none of it."""
+        if step.kind == "python":
+            what = "what it loads" if by_modules else step.words[0]
+            why = self._lost or f"{what} lies in the project, of which a check runs nothing"
+            text = f"the imports of {self._what(step)} were not looked for: {why}"
+            yield Finding("imports", Level.UNKNOWN, text, "", step.line)
+        elif not self._own_modules:
+            self._own_modules = True
+            text = f"module {' '.join(step.words)} (line {step.line}) was not done"
+            text += ": its modules lie in the project, of which a check runs nothing"
+            yield Finding("modules", Level.UNKNOWN, text, "", step.line)
+
+    def _what(self, step: Step) -> str:
+        return "the script" if self._needs.is_python else step.words[2]
+
     def _entered(self, row: Fields, step: Step) -> Iterator[Finding]:
         place = row.text("text")
         if row.whole("code") == 0:
@@ -101,8 +121,7 @@ class _Reader:
         yield Finding("environment", Level.FAIL, text, "", step.line)
 
     def _python(self, row: Fields, step: Step) -> Iterator[Finding]:
-        interpreter, _, target = step.words
-        what = "the script" if self._needs.is_python else target
+        interpreter, what = step.words[0], self._what(step)
         at = f"{what} (line {step.line})" if not self._needs.is_python else what
         report = row.inner("report")
         if self._lost:

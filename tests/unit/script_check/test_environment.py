@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
-from tunnelkit.script_check import environment, imports, places
+from tunnelkit.script_check import environment, imports, main, places
 from tunnelkit.script_check.environment import Step
 
 #: As Environment Modules 3 says it (exit code 0), and as Lmod does.
@@ -212,3 +213,170 @@ def test_the_sitecustomize_of_a_site_runs(tmp_path: Path, monkeypatch: pytest.Mo
     last = cast("list[dict[str, dict[str, list[dict[str, str]]]]]", answer["rows"])[-1]
     assert last["report"]["missing"] == []
     assert not run.exists()
+
+
+# -- a clone that is mirrored ---------------------------------------------------
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A mirrored directory; what runs of it leaves a file `ran` beside it."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("PYTHONPATH", "LD_LIBRARY_PATH", "MODULEPATH"):
+        monkeypatch.delenv(name, raising=False)
+    place = tmp_path / "clone"
+    (place / "bin").mkdir(parents=True)
+    for name in ("python", "timeout", "readlink", "torch"):
+        program(place / "bin" / name)
+    (place / "train.py").write_text("import json, of_venv, of_pth, nothing_like_it\n")
+    return place
+
+
+def program(path: Path) -> None:
+    """One that leaves the file when it runs."""
+    path.write_text(f"#!/bin/sh\necho $0 >>{path.parents[1].parent}/ran\n")
+    path.chmod(0o755)
+
+
+def asked(clone: Path, *steps: Step) -> list[dict[str, object]]:
+    """The rows of a script that is in the clone's directory; nothing of the clone has run."""
+    first: Step = ("cd", [str(clone)])
+    mirrored = environment.real_places(["~/clone"])
+    answer = environment.answers([first, *steps], IMPORTS, login=False, mirrored=mirrored)
+    ran = clone.parent / "ran"
+    assert not ran.exists(), ran.read_text()
+    return cast("list[dict[str, object]]", answer["rows"])
+
+
+TRAIN = ["file", "train.py"]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [("python", ["./bin/python", *TRAIN])],
+        [("python", ["$HOME/clone/bin/python", *TRAIN])],
+        [("python", ["/proc/self/cwd/bin/python", *TRAIN])],
+        [("venv", ["."]), ("python", ["python", *TRAIN])],
+        [("venv", ["$HOME/link"]), ("python", ["python", *TRAIN])],
+        [("conda", ["./"]), ("python", ["python", *TRAIN])],
+        [("export", ["PATH", "$PWD/bin:$PATH"]), ("python", ["python", *TRAIN])],
+        [("export", ["PATH", "bin:$PATH"]), ("python", ["python", *TRAIN])],
+        [("cd", ["bin"]), ("export", ["PATH", ":$PATH"]), ("python", ["python", *TRAIN])],
+    ],
+)  # fmt: skip
+def test_no_interpreter_of_a_clone_is_started(clone: Path, steps: list[Step]) -> None:
+    (clone.parent / "link").symlink_to("clone")
+    assert [one["kind"] for one in asked(clone, *steps)][-1] == "own"
+
+
+def test_another_interpreter_is_found_behind_a_clone_s_programs(clone: Path) -> None:
+    (clone / "bin" / "python").unlink()
+    python: Step = ("python", [sys.executable, *TRAIN])
+    row = asked(clone, ("export", ["PATH", "$PWD/bin:$PATH"]), python)[-1]
+    assert row["kind"] == "python" and "report" in row
+
+
+@pytest.fixture
+def venv(clone: Path) -> Path:
+    """A virtual environment in the clone, as `python -m venv` makes it, and with a .pth of code."""
+    place = clone / ".venv"
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    packages = place / "lib" / version / "site-packages"
+    packages.mkdir(parents=True)
+    (place / "bin").mkdir()
+    (place / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
+    program(place / "bin" / "timeout")
+    home = os.path.dirname(os.path.realpath(sys.executable))
+    (place / "pyvenv.cfg").write_text(f"home = {home}\n")
+    (packages / "of_venv.py").write_text("")
+    (place / "more").mkdir()
+    (place / "more" / "of_pth.py").write_text("")
+    (packages / "a.pth").write_text(f"# x\n\n{place}/more\n")
+    evil = f"import os; open({str(clone.parent / 'ran')!r}, 'w').write('pth')\n"
+    (packages / "distutils-precedence.pth").write_text(evil)
+    (packages / "sitecustomize.py").write_text(evil)
+    return place
+
+
+@pytest.mark.parametrize("name", ["python", ".venv/bin/python", "$HOME/clone/.venv/bin/python"])
+def test_the_packages_of_a_venv_are_found_and_its_code_is_not_run(
+    clone: Path, venv: Path, name: str
+) -> None:
+    row = asked(clone, ("venv", [".venv"]), ("python", [name, *TRAIN]))[-1]
+    report = cast("dict[str, Any]", row["report"])
+    assert [(one["name"], one["needed"]) for one in report["missing"]] == [
+        ("nothing_like_it", True)
+    ]
+    assert report["python"] == str(venv / "bin" / "python")
+
+
+def test_code_in_a_pth_may_bring_what_is_missing(clone: Path, venv: Path) -> None:
+    packages = next(venv.glob("lib/*/site-packages"))
+    (packages / "editable.pth").write_text("import __editable__; __editable__.install()\n")
+    row = asked(clone, ("venv", [".venv"]), ("python", ["python", *TRAIN]))[-1]
+    report = cast("dict[str, list[dict[str, object]]]", row["report"])
+    assert [one["needed"] for one in report["missing"]] == [False]
+
+
+def test_a_link_to_another_program_is_not_started_as_python(clone: Path, venv: Path) -> None:
+    (venv / "bin" / "python").unlink()
+    (venv / "bin" / "python").symlink_to("/bin/sh")
+    assert asked(clone, ("python", [".venv/bin/python", *TRAIN]))[-1]["kind"] == "own"
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [("module", ["use", "mods"]), ("module", ["load", "gcc"])],
+        [("module", ["use", "/none:$HOME/clone/mods"]), ("module", ["load", "gcc"])],
+        [("module", ["load", "./mods/evil"])],
+        [("module", ["load", "~/clone/mods/evil"])],
+        [("module", ["swap", "gcc", "$PWD/mods/evil"])],
+        [("export", ["MODULEPATH", "mods"]), ("module", ["load", "gcc"])],
+    ],
+)
+def test_no_module_file_of_a_clone_is_loaded(site: Path, clone: Path, steps: list[Step]) -> None:
+    (clone / "mods").mkdir()
+    (clone / "mods" / "evil").write_text("")
+    body = f'module() {{ echo "$*" "$MODULEPATH" >>{site}/ran; }}\n'
+    (site / "init" / "bash").write_text(body)
+    found = asked(clone, *steps, ("python", [sys.executable, *TRAIN]))
+    assert [one["kind"] for one in found if one["kind"] != "cd"][-2:] == ["own", "own"]
+
+
+def test_no_library_of_a_clone_is_loaded(clone: Path) -> None:
+    word = ";$HOME/clone/lib:lib:/outside:"
+    seen = clone.parent / "seen"
+    watcher = clone.parent / "python3"
+    watcher.write_text(f'#!/bin/sh\necho "$LD_LIBRARY_PATH" >{seen}\n')
+    watcher.chmod(0o755)
+    (clone / "lib").mkdir()
+    asked(clone, ("export", ["LD_LIBRARY_PATH", word]), ("python", [str(watcher), *TRAIN]))
+    assert seen.read_text() == "/outside\n"
+
+
+def of_text(clone: Path, interpreter: str) -> dict[str, object]:
+    """The row of a script in Python, as the whole check has it."""
+    step = {"kind": "python", "words": [interpreter, "text", "the script"]}
+    request = {
+        "directory": "clone", "chdir": "", "outputs": [], "interpreter": [interpreter],
+        "programs": [], "argv": [], "stdin": "", "steps": [step], "text": "import json, gone\n",
+        "login": False, "mirrored": ["~/clone"],
+    }  # fmt: skip
+    found = main.steps(main.Request(json.dumps(request)), str(clone))
+    assert not (clone.parent / "ran").exists()
+    return cast("list[dict[str, object]]", found["rows"])[0]
+
+
+def test_a_script_in_python_runs_no_module_of_its_directory(clone: Path) -> None:
+    for name in ("ast", "json", "tokenize", "typing", "sitecustomize", "usercustomize"):
+        (clone / f"{name}.py").write_text(f"open({str(clone.parent / 'ran')!r}, 'w')\n")
+    report = cast("dict[str, list[dict[str, str]]]", of_text(clone, sys.executable)["report"])
+    assert [one["name"] for one in report["missing"]] == ["gone"]
+
+
+@pytest.mark.parametrize("name", ["bin/python", "./bin/python", "{}/bin/python", "{}/link"])
+def test_a_script_in_python_names_no_interpreter_of_a_clone(clone: Path, name: str) -> None:
+    (clone / "link").symlink_to(os.path.realpath(sys.executable))
+    assert of_text(clone, name.format(clone))["kind"] == "own"

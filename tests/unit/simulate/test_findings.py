@@ -141,6 +141,19 @@ def test_modules_and_imports() -> None:
     assert bad(steps=steps(gone, python)) == ["environment v (line 4) is not there | "]
 
 
+def test_what_lies_in_the_project_is_unknown() -> None:
+    module = {"kind": "own", "step": 1, "code": 0, "text": ""}
+    python = {"kind": "own", "step": 3, "code": 0, "text": "/home/u/p/v/bin/python"}
+    unknown = [one.text for one in found(steps=steps(module, python)) if one.level is not Level.OK]
+    assert unknown == [
+        "module load cuda/12.9 (line 3) was not done: its modules lie in the project, of which a "
+        "check runs nothing",
+        "the imports of train.py were not looked for: python lies in the project, of which a check "
+        "runs nothing",
+    ]
+    assert not failed(found(steps=steps(module, {**python, "text": ""})))
+
+
 @pytest.mark.parametrize(
     ("before", "level"),
     [

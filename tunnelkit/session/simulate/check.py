@@ -156,7 +156,16 @@ def _request(host: CheckHost, what: ToCheck, options: ScriptOptions | None) -> M
         "steps": [{"kind": one.kind, "words": list(one.words)} for one in needs.steps],
         "text": what.text[:_MOST_TEXT].decode("utf-8", "replace") if needs.is_python else "",
         "login": needs.login,
+        "mirrored": _mirrored(host.settings),
     }
+
+
+def _mirrored(settings: Settings) -> list[str]:
+    """Return the directories on the cluster in which a clone may lie: nothing of them is run."""
+    mirror = settings.mirror
+    if not mirror.enabled or settings.config_file is None:
+        return []
+    return [mirror.remote, *(one.remote for one in mirror.also)]
 
 
 async def _ask(host: CheckHost, request: Mapping[str, object]) -> Mapping[str, object]:
