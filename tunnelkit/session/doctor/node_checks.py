@@ -9,7 +9,10 @@ from tunnelkit.session.doctor.context import CheckContext
 
 _NO_ALLOCATION = "no allocation: tk up, then tk doctor again"
 _FIRST_PYTHON = 'p=$(command -v python || command -v python3) || exit 127; exec "$p" -c "$1"'
+# `python -c` has its working directory, the project's, before its own modules: a check runs nothing
+# of a project.
 _ASK = """import sys
+sys.path[:] = [one for one in sys.path if one]
 print("tk-python %d.%d.%d" % sys.version_info[:3], sys.executable)
 import debugpy
 print("tk-debugpy", debugpy.__version__)
