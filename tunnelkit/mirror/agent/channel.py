@@ -26,6 +26,8 @@ _LINK_CHECK_S = 0.5
 _ANSWER_S = 60.0
 _BYTES_PER_S = 256 << 10
 _HELLO_S = 20.0
+#: A part of an answer has as many paths, and twice that, but for the last one.
+_PART_PATHS = 5_000
 #: Errors of the agent that concern the remote root, not the channel.
 _REFUSALS = ("displaced", "no-root")
 
@@ -99,6 +101,8 @@ class MirrorChannel:
         self._answers: dict[int, asyncio.Future[BatchAnswer]] = {}
         #: results that came so far of answers in several parts
         self._parts: dict[int, dict[str, tuple[str, str]]] = {}
+        #: of each batch the parts that its answer may still have: a node could send them for ever
+        self._parts_left: dict[int, int] = {}
         #: batches committed and not yet read back; each future gets the recorded digests
         self._proofs: dict[int, asyncio.Future[Mapping[str, str]]] = {}
         self._proved = asyncio.Event()
@@ -169,14 +173,15 @@ class MirrorChannel:
         if not self._channel.is_over:
             self._channel.write_nowait(encode({"op": "abort", "batch": batch}))
 
-    async def commit(self, batch: int, rest: bytes, *, outage_s: float = 0.0) -> None:
-        """Make the agent publish the batch, after the `rest` of its parcels.
+    async def commit(self, batch: int, rest: bytes, *, paths: int, outage_s: float = 0.0) -> None:
+        """Make the agent publish the batch of so many paths, after the `rest` of its parcels.
 
         `answer` waits for the result. Raises as `write`; after `close` too.
         """
         loop = asyncio.get_running_loop()
         self._answers[batch] = loop.create_future()
         self._proofs[batch] = loop.create_future()
+        self._parts_left[batch] = paths // _PART_PATHS + 1
         data = rest + encode({"op": "commit", "batch": batch})
         await self.write(data, outage_s=outage_s)
 
@@ -200,6 +205,7 @@ class MirrorChannel:
         finally:
             self._answers.pop(batch, None)
             self._parts.pop(batch, None)
+            self._parts_left.pop(batch, None)
             answer.cancel()
 
     def recorded(self, batch: int, digests: Mapping[str, str]) -> None:
@@ -261,6 +267,11 @@ class MirrorChannel:
         batch = checked(header["batch"], int)
         answer = self._answers.get(batch)
         if answer is not None and not answer.done() and "part" in header:
+            self._parts_left[batch] -= 1
+            if self._parts_left[batch] < 0:
+                raise ParcelError(
+                    f"the answer to batch {batch} has more parts than it has paths for"
+                )
             self._parts.setdefault(batch, {}).update(_results(header["part"]))
         elif header.get("committed"):
             if answer is not None and not answer.done():

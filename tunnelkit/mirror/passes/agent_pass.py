@@ -191,8 +191,9 @@ class AgentPass:
         if batch.number == 0:
             return
         batch.began = True
-        await self.live.commit(batch.number, batch.rest, outage_s=self._outage_s)
-        on_pending(frozenset({*batch.sends, *batch.deletes}))
+        paths = frozenset({*batch.sends, *batch.deletes})
+        await self.live.commit(batch.number, batch.rest, paths=len(paths), outage_s=self._outage_s)
+        on_pending(paths)
         answer = await self.live.answer(
             batch.number,
             files=len(batch.sends),
