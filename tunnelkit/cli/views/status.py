@@ -33,19 +33,19 @@ def show_status(*, as_json: bool = False) -> None:
 
 
 def lines(status: SessionStatus) -> list[str]:
-    """Return the status as lines of text."""
+    """Return the status as lines of text. Names of the far side can't make one of their own."""
     colour = {"ready": "green", "ended": "red", "failed": "red"}.get(status["state"], "yellow")
-    state = paint(status["state"], colour)
+    state = paint(shown(status["state"]), colour)
     out = [
         f"session  {state} {shown(status['detail'] or '')}".rstrip(),
         f"project  {printable(status['project'])}",
     ]
     if mismatch := other_version(status):
-        out.append(paint(mismatch, "yellow"))
+        out.append(paint(shown(mismatch), "yellow"))
     if status.get("attention"):
         out.append(paint("waiting  for you: tk auth", "yellow"))
     in_pods = status.get("scheduler") == "kubernetes"
-    out.append(f"{'cluster' if in_pods else 'login':<8} {status['login']}")
+    out.append(f"{'cluster' if in_pods else 'login':<8} {shown(status['login'])}")
     job = status["job"]
     if job:
         left = job["time_left_s"]
@@ -56,7 +56,14 @@ def lines(status: SessionStatus) -> list[str]:
         how = "replaced" if in_pods else "requeued"
         back = f", {how} {job['requeues']}x" if job.get("requeues") else ""
         where = f"on {', '.join(job['nodes'])}" if job["nodes"] else _queued(job)
-        out.append(f"{'pods' if in_pods else 'job':<8} {job['id']} {where}{time_left}{yours}{back}")
+        name = f"{'pods' if in_pods else 'job':<8} {shown(job['id'])}"
+        out.append(f"{name} {shown(where)}{time_left}{yours}{back}")
+    return out + [shown(line) for line in _plain_lines(status)]
+
+
+def _plain_lines(status: SessionStatus) -> list[str]:
+    """Return the lines without colours: agents, mirrors, loops, forwards and mounts."""
+    out = []
     if status["agent"]:
         agent = status["agent"]
         gpus = agent.get("cuda_visible_devices")
