@@ -37,6 +37,15 @@ def out_of_memory(kills: object) -> str:
     return f"out of memory: the kernel killed {what} of this job or pod"
 
 
+def all_shown(value: object) -> object:
+    """Return a JSON value with all its texts as `shown` makes them."""
+    if isinstance(value, str):
+        return shown(value)
+    if isinstance(value, dict):
+        return {shown(str(name)): all_shown(one) for name, one in value.items()}
+    return [all_shown(one) for one in value] if isinstance(value, list) else value
+
+
 def shown(text: str, keep: str = "") -> str:
     """Escape the characters of `text` that a terminal would obey, except those in `keep`.
 

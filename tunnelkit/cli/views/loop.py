@@ -8,12 +8,12 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 from tunnelkit.cli.terminal.output import note, paint
 from tunnelkit.mux.loop_records import EVENT, STDOUT, LoopRecord
 from tunnelkit.session.debugging.loop_messages import at, ending, event_text, kept_at
-from tunnelkit.text_format import shown
+from tunnelkit.text_format import all_shown
 
 #: An event of a loop; the agent may send any fields.
 Event = dict[str, Any]
@@ -49,8 +49,10 @@ class SlowImports:
 
     def add(self, event: Event) -> bool:
         """Take an `imported` event; return True if this run's imports are slow in sum."""
-        if len(self._took) < _MOST_KEPT:
-            self._took[str(event.get("module"))] = float(event.get("duration_s", 0.0))
+        module = str(event.get("module"))
+        # The advice is a command to copy: a node may name no more than a module in it.
+        if len(self._took) < _MOST_KEPT and all(map(str.isidentifier, module.split("."))):
+            self._took[module] = float(event.get("duration_s", 0.0))
         return not self._said and sum(self._took.values()) >= _SLOW_IMPORTS_S
 
     def next_run(self) -> None:
@@ -123,6 +125,8 @@ class LoopView:
         _write_all(stream.fileno(), record.payload)
 
     def _words(self, event: Event) -> str | None:
+        # A node's words begin no line, and have none of tk's colours.
+        event = cast("Event", all_shown(event))
         try:
             return self.describe(event)
         except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError):
@@ -214,9 +218,7 @@ class LoopView:
         run, rank = f"run {event.get('generation')}", event["rank"]
         if self._ranks_kept > _MOST_KEPT_SHOWN:
             return f"{run} · more ranks are kept: tk ranks failed"
-        return (
-            f"{run} · rank {rank} · {shown(str(event['node']))} {kept_at(event)}: tk console {rank}"
-        )
+        return f"{run} · rank {rank} · {event['node']} {kept_at(event)}: tk console {rank}"
 
     def _of_server(self, event: Event) -> str | None:
         """Return in words what the fork server does; without --preload only failures are shown."""

@@ -15,6 +15,7 @@ from tunnelkit.errors import ExitCode, TunnelkitError
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.loop_records import EVENT, STDERR, STDOUT, LoopRecord, RecordReader
 from tunnelkit.session.debugging.loop_messages import event_text
+from tunnelkit.text_format import shown
 
 #: Events that the user of a console sees, beside what the console says itself.
 _SHOWN = frozenset({"no-relay", "node-lost", "notice", "time-limit", "lost", "skipped"})
@@ -166,4 +167,4 @@ def _written(stream: TextIO, text: str) -> None:
 
 def say(words: str) -> None:
     """Show a line of tk's own."""
-    note(f"{paint('[tk]', 'cyan', sys.stderr)} {words}")
+    note(f"{paint('[tk]', 'cyan', sys.stderr)} {shown(words)}")

@@ -159,3 +159,30 @@ def test_ranks_out_of_reach_are_told(screen: Screen) -> None:
     assert line == "ranks on other nodes run free, not debugged: srun: error: no"
     (line,) = screen.show("node-lost", node="node2", why="it had to be killed")
     assert "node2 is lost" in line
+
+
+_EVIL = "x\n\x1b[31mtk:\x1b[0m ready\r\x1b[2J\u202ey; touch it-ran"
+_NAMES = (
+    *("loop", "starting", "armed", "rank", "no-relay", "node-lost", "part-ended", "attached"),
+    *("kept", "rank-kept", "ended", "imported", "preloading", "fork-server", "stale", "waiting"),
+    *("no-standby", "notice", "time-limit", "lost", "skipped", _EVIL),
+)
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_no_text_of_a_node_begins_a_line_or_is_obeyed(screen: Screen, name: str) -> None:
+    fields = dict.fromkeys(
+        ("why", "node", "client", "error", "where", "text", "reason", "signal", "port", "pid"),
+        _EVIL,
+    )
+    more: dict[str, Any] = {
+        **fields, "generation": 1, "rank": 0, "wanted": 2, "notes": [_EVIL], "modules": [_EVIL],
+        "imports": {_EVIL: 9.0}, "module": _EVIL, "duration_s": 9.0, "delay_s": 1.0,
+        "rss_bytes": 1 << 30,
+    }  # fmt: skip
+    screen.show("rank", **{**more, "rank": 1})
+    lines = [*screen.show(name, **more), *screen.show("ended", **more)]
+    assert lines
+    for line in lines:
+        assert line.isprintable() and not line.startswith("tk:"), line
+        assert "--preload" not in line

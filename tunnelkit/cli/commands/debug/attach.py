@@ -11,6 +11,7 @@ from tunnelkit.cli.completion import sources
 from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note, say
 from tunnelkit.errors import ExitCode
+from tunnelkit.text_format import shown
 
 if TYPE_CHECKING:
     from tunnelkit.session.runtime.control_answers import (
@@ -88,14 +89,14 @@ def _list(choices: list[ProcessInfo]) -> None:
     for one in choices:
         rank = "-" if one["rank"] is None else str(one["rank"])
         node = f"  {one['node']}" if several else ""
-        say(f"{one['pid']:>8}  {rank:>4}{node}  {_short(one['command'])}")
+        say(shown(f"{one['pid']:>8}  {rank:>4}{node}  {_short(one['command'])}"))
     what = "pid, rank, node, command" if several else "pid, rank, command"
     note(f"which one? tk attach RANK|PID   (above: {what})")
 
 
 def _tell(answer: AttachedAnswer) -> None:
     rank = "" if answer["rank"] is None else f"rank {answer['rank']}, "
-    what = f"{rank}pid {answer['attached']}: {_short(answer['command'])}"
+    what = shown(f"{rank}pid {answer['attached']}: {_short(answer['command'])}")
     where = f"127.0.0.1:{answer['port']}"
     if answer["ready"]:
         already = "attached already" if answer["again"] else "attached"
@@ -103,7 +104,7 @@ def _tell(answer: AttachedAnswer) -> None:
     else:
         say(f"the program is in native code; once it is back in Python: F5 (port {where}; {what})")
     if answer["risk"]:
-        note(f"warning: {answer['node']}: {answer['risk']}")
+        note(shown(f"warning: {answer['node']}: {answer['risk']}"))
 
 
 def _tell_ranks(answer: AttachedRanksAnswer) -> None:
@@ -114,12 +115,12 @@ def _tell_ranks(answer: AttachedRanksAnswer) -> None:
         if not one["ready"]:
             how = "in native code, attached once it is back in Python"
         place = f"rank {one['rank']} · {one['node']} · pid {one['attached']}"
-        say(f"{place}: {how}; F5 on port 127.0.0.1:{one['port']}")
+        say(shown(f"{place}: {how}; F5 on port 127.0.0.1:{one['port']}"))
     for risk in dict.fromkeys(one["risk"] for one in answer["ranks"] if one["risk"]):
-        note(f"warning: {risk}")
+        note(shown(f"warning: {risk}"))
     for failed in answer["failed"]:
         why = TunnelkitError.from_json(failed["failure"]).one_line()
-        note(f"rank {failed['rank']} · {failed['node']}: {why}")
+        note(shown(f"rank {failed['rank']} · {failed['node']}: {why}"))
 
 
 def _short(command: list[str]) -> str:

@@ -10,6 +10,7 @@ from tunnelkit.cli.completion import options, sources
 from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal.output import note, say
 from tunnelkit.errors import ExitCode
+from tunnelkit.text_format import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,8 +67,8 @@ def exit_code(processes: Sequence[InterruptStatus]) -> ExitCode:
 
 
 def _tell(one: InterruptStatus) -> None:
-    where = f" on {one['node']}" if one["node"] else ""
-    place = f" at {one['where']}" if one["where"] else ""
+    where = f" on {shown(one['node'])}" if one["node"] else ""
+    place = f" at {shown(one['where'])}" if one["where"] else ""
     if one["paused"]:
         say(f"paused: the program (pid {one['pid']}{where}){place}")
         return
@@ -91,7 +92,7 @@ def _tell_ranks(processes: Sequence[InterruptStatus]) -> None:
     for (state, where), ranks in groups.items():
         folded = fold_ranks(ranks)
         if state == "paused":
-            say(f"{folded} paused at {where}" if where else f"{folded} paused")
+            say(f"{folded} paused at {shown(where)}" if where else f"{folded} paused")
         else:
             note(f"{folded} {_why(state, folded, many=len(ranks) > 1)}")
 

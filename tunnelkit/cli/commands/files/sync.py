@@ -97,6 +97,6 @@ def show_report(answer: SyncAnswer) -> None:
     for path in answer["kept"]:
         note(f"kept on the cluster, since it was changed there: {shown(path)}")
     if answer["replaced"]:
-        note(f"replaced there, former content in {answer['replaced_dir']}:")
+        note(f"replaced there, former content in {shown(answer['replaced_dir'] or '')}:")
         for path in answer["replaced"]:
             note(f"  {shown(path)}")

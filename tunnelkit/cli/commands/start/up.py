@@ -12,6 +12,7 @@ from tunnelkit.cli.lazy_typer import typer
 from tunnelkit.cli.terminal import kept_notice
 from tunnelkit.cli.terminal.output import note, paint, say
 from tunnelkit.cli.views.status import printable
+from tunnelkit.text_format import shown
 
 if TYPE_CHECKING:
     from tunnelkit.config.schema import Settings
@@ -177,7 +178,7 @@ def _enter_standing(wanted: Settings, wanted_job: str) -> bool:
     if "attached" not in answer:
         return False
     rank = "" if answer["rank"] is None else f"rank {answer['rank']}, "
-    where = f"{rank}pid {answer['attached']} on {answer['node']}"
+    where = shown(f"{rank}pid {answer['attached']} on {answer['node']}")
     if answer["ready"]:
         port = f"127.0.0.1:{answer['port']}"
         say(f"a program stands at its exception ({where}): press F5 (port {port})")
@@ -207,7 +208,7 @@ def ready_line(status: SessionStatus) -> str:
 
     job = status.get("job")
     where = status.get("node") or status.get("login")
-    parts = [paint("ready", "green"), f"on {where}"]
+    parts = [paint("ready", "green"), f"on {shown(where or '')}"]
     if job:
         adopted = ", adopted" if job.get("made_by") == "you" else ""
         parts.append(f"({job_words(job['id'])}{adopted})")
