@@ -30,7 +30,7 @@ def check_destination(text: str) -> str:
 
 def check_host(text: str) -> str:
     """Return `text` if it is a plain host or node name; raise UsageError if not."""
-    if not text or text.startswith("-") or not _HOST.fullmatch(text):
+    if not text or text.startswith(("-", ".")) or not _HOST.fullmatch(text):
         raise UsageError(
             f"{text!r} is not a node name",
             hint="a name holds letters, digits, '.', '_', ':' and '-'",

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator
 from itertools import product
 
-from tunnelkit.errors import SchedulerError
+from tunnelkit.errors import SchedulerError, UsageError
+from tunnelkit.model import check_host
 
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
@@ -19,7 +20,10 @@ MAX_NODES = 100_000
 
 
 def expand(text: str) -> tuple[str, ...]:
-    """Return the node names in order, zero padding kept. Raises SchedulerError if malformed."""
+    """Return the node names in order, zero padding kept. Raises SchedulerError if malformed.
+
+    A name goes to ssh, and to a shell's command line by TAB: it has no character that one of them
+    would expand."""
     names: list[str] = []
     for item in _split(text):
         choices = [_choices(part, text) for part in _parts(item, text)]
@@ -29,7 +33,10 @@ def expand(text: str) -> tuple[str, ...]:
         if total > MAX_NODES:
             raise _malformed(text)
         names.extend("".join(words) for words in product(*choices))
-    return tuple(names)
+    try:
+        return tuple(map(check_host, names))
+    except UsageError:
+        raise _malformed(text) from None
 
 
 def _split(text: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ The user is in the middle of a command line, so errors are silent.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
@@ -23,6 +24,7 @@ _LAB_SCHEDULERS = ("auto", "slurm", "none")
 _RUNNERS = ("docker", "podman", "systemd", "cgroup", "bare")
 _SELECTIONS = ("all", "stopped", "running", "waiting", "ended", "failed")
 
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]*")
 Completer = Callable[[str], list[str]]
 
 
@@ -115,7 +117,8 @@ def every() -> Iterable[str]:
 def own_nodes() -> Iterable[str]:
     """Nodes of the allocation."""
     job = _status()["job"]
-    return [str(node) for node in job["nodes"]] if job else []
+    # The shell puts a name into the line as it is.
+    return [node for node in job["nodes"] if _NODE.fullmatch(node)] if job else []
 
 
 @_quiet

@@ -54,6 +54,9 @@ _CLEAN = (
     "-u", "SQUEUE_PRIORITY", "-u", "SQUEUE_SIBLING",
 )  # fmt: skip
 
+#: Characters of a reason, which an administrator may have written, and of other words.
+_MOST_REASON = 1000
+
 _ENDING = {"COMPLETING", "STAGE_OUT"}
 _ENDS_OR_COMES_BACK = "its processes are being cleared away; it may go back into the queue"
 
@@ -303,11 +306,13 @@ def _row(row: Sequence[str]) -> tuple[JobStatus, str]:
         job_id,
         state,
         native,
-        reason=None if reason in _ABSENT else reason,
+        reason=None if reason in _ABSENT else reason[:_MOST_REASON],
         explanation=explanation,
         nodes=_nodes(nodes, batch_host),
         time_left_s=parse_duration(left) if state is JobState.RUNNING else None,
-        start_estimate=start if state is JobState.PENDING and start not in _ABSENT else None,
+        start_estimate=start[:_MOST_REASON]
+        if state is JobState.PENDING and start not in _ABSENT
+        else None,
         ending=native in _ENDING,
         raw_id=raw_id if raw_id.isdecimal() and raw_id.isascii() else "",
         partitions=tuple(partitions.split(",")),

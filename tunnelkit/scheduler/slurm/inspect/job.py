@@ -38,6 +38,8 @@ _KEYS = (
     "SELinuxContext ResvPorts"
 )
 _RECORD = re.compile(r"^JobId=[0-9]+(?= |$)", re.MULTILINE)
+#: Characters of a reason, which an administrator may have written.
+_MOST_REASON = 1000
 _KEY = re.compile(r"(?:^| )({})=".format("|".join(re.escape(key) for key in _KEYS.split())))
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)([KMGTP]?)")
 #: Slurm's time limits are whole minutes.
@@ -83,7 +85,7 @@ def job_view(text: str) -> JobView | None:
         job_id=_id(found),
         state=state,
         native_state=value("JobState"),
-        reason=value("Reason") or None,
+        reason=value("Reason")[:_MOST_REASON] or None,
         name=value("JobName"),
         user=value("UserId").partition("(")[0],
         partition=value("Partition"),

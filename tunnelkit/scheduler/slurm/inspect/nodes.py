@@ -11,6 +11,7 @@ from tunnelkit.scheduler.slurm.duration import parse_duration
 from tunnelkit.scheduler.slurm.inspect.job import nodes_of
 
 _MIB = 1 << 20
+_MOST_REASON = 1000
 #: A state's flag, one character after its name -> the name that the flag stands for.
 _FLAGS = {
     "*": "not_responding",
@@ -71,7 +72,7 @@ def _node(values: Sequence[str], inside: frozenset[str], shared: _Shared) -> Nod
     counts = cpus.split("/")
     if len(counts) != 4 or not all(one.isdecimal() for one in (*counts, memory)):
         return None
-    reason = reason.rstrip().removesuffix("|")
+    reason = reason[:_MOST_REASON].rstrip().removesuffix("|")
     told = reason not in ("none", "")
     return NodeView(
         name=name,
