@@ -94,7 +94,7 @@ class _Reader:
             yield Finding("modules", Level.WARN, text, "", step.line)
 
     def _not_run(self, step: Step, *, by_modules: bool) -> Iterator[Finding]:
-        """What lies in the mirrored directory may be a clone's: the check runs none of it."""
+        """Say that the check runs nothing of the mirrored directory: it may be a clone's."""
         if step.kind == "python":
             what = "what it loads" if by_modules else step.words[0]
             why = self._lost or f"{what} lies in the project, of which a check runs nothing"

@@ -101,7 +101,7 @@ class MirrorChannel:
         self._answers: dict[int, asyncio.Future[BatchAnswer]] = {}
         #: results that came so far of answers in several parts
         self._parts: dict[int, dict[str, tuple[str, str]]] = {}
-        #: of each batch the parts that its answer may still have: a node could send them for ever
+        #: parts that the answer to a batch may still have: a node could send them without end
         self._parts_left: dict[int, int] = {}
         #: batches committed and not yet read back; each future gets the recorded digests
         self._proofs: dict[int, asyncio.Future[Mapping[str, str]]] = {}
