@@ -114,6 +114,16 @@ class AgentSetup:
             say=self.say,
         )
 
+    def say_unasked(self, node: str | None) -> None:
+        """Without a scheduler a request changes nothing: say so, as no job holds what it asks."""
+        unasked = self.settings.allocation.asked()
+        if unasked:
+            where = self.link.name
+            self.say(
+                f"no scheduler on {where}: nobody is asked for {', '.join(unasked)}; what you "
+                f"start runs on {node or where} itself, beside other users' programs"
+            )
+
     def body(self, scheduler: Scheduler, name: str | None = None, *, per_job: bool = False) -> str:
         """Return the script that runs agent `name` in a job."""
         name, cluster = name or self.name, self.settings.cluster

@@ -209,7 +209,7 @@ class AllocationManager:
         job, say = self.job, self.setup.say
         if job is None:
             node = await self._check_left_host(node)
-            self._say_unasked(node)
+            self.setup.say_unasked(node)
             if node is not None:
                 await self.setup.install(node)
             self._settle(node)
@@ -331,16 +331,6 @@ class AllocationManager:
             self.setup, self.job, status, self._record, first=node
         )
         return found
-
-    def _say_unasked(self, node: str | None) -> None:
-        """Without a scheduler a request changes nothing: say so, as no job holds what it asks."""
-        unasked = self.setup.settings.allocation.asked()
-        if unasked:
-            where = self.setup.link.name
-            self.setup.say(
-                f"no scheduler on {where}: nobody is asked for {', '.join(unasked)}; what you "
-                f"start runs on {node or where} itself, beside other users' programs"
-            )
 
     # -- the end ----------------------------------------------------------
 
