@@ -230,7 +230,7 @@ class Session:
         self.files.node_is(await self.agents.reach(allocated))
         await self._watch.begin(self._tasks.spawn)
         self._tasks.spawn(self.agents.peers.start())
-        if not self.cluster.is_new:  # else its agent has no loops
+        if not self.cluster.is_new or self.comeback.count:  # else its agent has no loops
             await self._adopt_loops(self.agents.node)
         self._tasks.spawn(self.attached_nodes.adopt(self._adopt_loops))
 

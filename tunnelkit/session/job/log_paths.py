@@ -41,7 +41,7 @@ def remember_log_paths(cluster: str, job_id: str, paths: LogPaths) -> None:
     if not paths.stdout or max(len(paths.stdout), len(paths.stderr)) > _LONGEST_PATH:
         return
     known = _read()
-    key = _key(cluster, job_id)
+    key = f"{cluster} {job_id}"
     before = known.pop(key, None)
     known[key] = (paths.stdout, paths.stderr, paths.seen_s)
     # Not each time that the same job is asked for: only its time would change.
@@ -70,23 +70,28 @@ def log_path(job: JobView, path: str) -> str:
 
 
 def recall_log_paths(cluster: str, job_id: str) -> LogPaths | None:
-    """Return the paths of a job; None if tk has not seen it."""
-    row = _read().get(_key(cluster, job_id))
+    """Return the paths of a job; None if tk has not seen it.
+
+    People leave out the name of PBS's server, or its domain: 29 means 29.login, if tk knows no
+    other 29."""
+    known = _read()
+    row = known.get(f"{cluster} {job_id}")
+    if row is None:
+        number, _, server = job_id.partition(".")
+        same = []
+        for key, one in known.items():
+            other_number, _, other = key.removeprefix(f"{cluster} ").partition(".")
+            hosts = {server.partition(".")[0], other.partition(".")[0]} - {""}
+            if other_number == number and len(hosts) < 2:
+                same.append(one)
+        row = same[0] if len(same) == 1 else None
     return None if row is None else LogPaths(row[0], row[1], row[2])
-
-
-def _key(cluster: str, job_id: str) -> str:
-    """Return the name of a row. People leave out the name of PBS's server: 29 for 29.login."""
-    return f"{cluster} {job_id.partition('.')[0]}"
 
 
 def _read() -> dict[str, tuple[str, str, float]]:
     try:
         data = json.loads(log_paths_file().read_text())
-        rows = {
-            _key(*str(key).split(" ", 1)): (str(row[0]), str(row[1]), float(row[2]))
-            for key, row in data.items()
-        }
+        rows = {str(key): (str(row[0]), str(row[1]), float(row[2])) for key, row in data.items()}
     except (OSError, ValueError, TypeError, LookupError, AttributeError):
         return {}
     return rows

@@ -96,9 +96,10 @@ answer() {
 _LOOK = r"""
 look() {
   read -r code <"$1/code" && [ "$code" = 0 ] || return 0
-  rm -f "$1/look"
+  rm -f "$1/look" "$1/late"
   (
     for _ in 1 2 3 4 5; do
+      [ ! -e "$1/late" ] || exit
       eval "$2" >"$1/look.new" || exit
       [ -n "$3" ] && grep -qF -e "$3" "$1/look.new" || break
       sleep 0.1
@@ -110,6 +111,7 @@ look() {
     sleep 0.02
     left=$((left - 1))
   done
+  touch "$1/late" 2>/dev/null
   [ ! -e "$1/look" ] || { printf '\ntk-look %s\n' "${1##*/}"; cat "$1/look"; }
 }
 """

@@ -157,6 +157,34 @@ async def test_a_list_that_fails_or_hangs_costs_only_the_list(login: Login, sque
         os.close(os.open(login.dir / "never", os.O_WRONLY | os.O_NONBLOCK))
 
 
+async def test_a_list_that_is_late_is_not_made_again(login: Login) -> None:
+    """The scheduler is slow just then."""
+    own = login.submission()
+    slow = 'read -r _ <"$(dirname "$0")/open"; echo "7|PENDING|None|"; echo x >>"$0.ended"'
+    login.program("squeue", slow)
+    os.mkfifo(login.dir / "open")
+    assert (await own.answer(unheard)).text == "7\n"
+    assert own.looked is None
+    # The first one goes on now, and there is no second one, which would wait at the FIFO.
+    await asyncio.to_thread((login.dir / "open").write_text, "go\n")
+    while not (login.dir / "squeue.ended").exists():
+        await asyncio.sleep(0.01)
+    directory = own.directory
+    while await _uses(directory):
+        await asyncio.sleep(0.01)
+    assert login.calls("squeue") == 1
+
+
+async def _uses(directory: str) -> bool:
+    """True while a shell of the submission is alive."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().split(b"\0")
+            if directory.encode() in words and int(path.parent.name) != os.getpid():
+                return True
+    return False
+
+
 async def test_a_list_is_no_older_than_its_answer(login: Login) -> None:
     """The reply was lost, and is asked for again."""
     login.program("squeue", 'echo x >>"$0.times"; wc -l <"$0.times" | tr -d " "')

@@ -90,13 +90,17 @@ async def test_a_forgotten_job_is_known_by_its_number_or_its_whole_id() -> None:
         assert place["stderr_path"] == seen["stderr_path"] and place["state"] == "ended"
 
 
-async def test_what_was_written_down_with_a_server_s_name_is_found_by_the_number() -> None:
-    remember_log_paths("login.example.org", "5", LogPaths("/h/5.out", "", 1.0))
-    text = log_paths_file().read_text()
-    log_paths_file().write_text(text.replace("login.example.org 5", "login.example.org 5.srv"))
-    for job in ("5", "5.srv"):
+def test_what_was_written_down_with_a_server_s_name_is_found_by_the_number() -> None:
+    remember_log_paths("login.example.org", "5.srv", LogPaths("/h/5.out", "", 1.0))
+    for job in ("5", "5.srv", "5.srv.example.org"):
         assert recall_log_paths("login.example.org", job) == LogPaths("/h/5.out", "", 1.0)
     assert recall_log_paths("login.example.org", "5[1]") is None
+    assert recall_log_paths("login.example", "5") is None
+    # Of another server's job nothing is known; with both, the bare number says too little.
+    assert recall_log_paths("login.example.org", "5.other") is None
+    remember_log_paths("login.example.org", "5.other", LogPaths("/h/other.out", "", 1.0))
+    assert recall_log_paths("login.example.org", "5.other") == LogPaths("/h/other.out", "", 1.0)
+    assert recall_log_paths("login.example.org", "5") is None
 
 
 async def test_of_a_forgotten_job_a_file_by_its_number_is_the_log() -> None:
