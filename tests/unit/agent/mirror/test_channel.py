@@ -15,6 +15,7 @@ from tests.unit.agent.mirror_side import content, file, parts_of, tree_of
 from tests.unit.mux.rig import ends, soon, until
 from tunnelkit.agent.mirror import batch_channel
 from tunnelkit.agent.mirror.service import MirrorService
+from tunnelkit.mirror.agent import channel as mirror_channel
 from tunnelkit.mirror.agent.channel import MirrorChannel, ParcelReader
 from tunnelkit.mux import parcels as parcel_limits
 from tunnelkit.mux.channel import Channel
@@ -117,6 +118,7 @@ async def test_results_of_many_paths_come_in_parts(
 ) -> None:
     """All of a tree that was there already: one header can't hold them."""
     monkeypatch.setattr(batch_channel, "_ANSWER_PATHS", 20)
+    monkeypatch.setattr(mirror_channel, "_PART_PATHS", 10)
     monkeypatch.setattr(parcel_limits, "MAX_HEADER_BYTES", 2000)
     names = [f"module_{number}.py" for number in range(110)]
     for name in names:
@@ -134,7 +136,7 @@ async def test_results_of_many_paths_come_in_parts(
         for name in names:
             header, content_ = file(name, b"x", unlike="backup")
             data += encode(header, content_)
-        await live.commit(number, data)
+        await live.commit(number, data, paths=len(names))
         answer = await soon(live.answer(number, files=len(names), size_bytes=len(names)))
         live.recorded(number, {})
         await soon(live.proofs_in())
