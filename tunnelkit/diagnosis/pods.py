@@ -31,11 +31,15 @@ def judge_pods(
     """Return the stage of a pod, or of the pods of `owner`, and what is said of them.
 
     Pods in the same state share a verdict. No pod: the owner waits for its first. refusals: the
-    warnings about further pods that can't be made for it, the newest last."""
+    warnings about further pods that can't be made for it, the newest last; they come second, as it
+    may want no further pod by now."""
     if not pods:
         return Stage.WAITING, (_no_pod(refusals),)
     if refusals:
-        return Stage.WAITING, (_no_pod(refusals), *judge_pods(pods, owner=owner)[1])
+        stage, (first, *others) = judge_pods(pods, owner=owner)
+        sentence = f"gets no further pod: {refusals[-1]}"
+        further = replace(_no_pod(refusals), sentence=sentence, certainty=Certainty.LIKELY)
+        return stage, (first, further, *others)
     groups: dict[tuple[str, str], list[PodView]] = {}
     for one in pods:
         groups.setdefault((one.code, one.why), []).append(one)

@@ -47,11 +47,11 @@ async def diagnose_pods(ask: Ask, settings: Settings, named: str | None) -> Diag
     owner = "" if choice.pod else choice.written
     refusals: list[str] = []
     if choice.name and all(one.code == "pod-runs" for one in views):
-        refusals = parse_refusals(await ask(ask_refusals(namespace)), choice.name, pods)
+        refusals = parse_refusals(await ask(ask_refusals(namespace)), choice, pods)
     stage, verdicts = judge_pods(views, owner=owner, refusals=refusals)
     worst = next((at for at, one in enumerate(views) if one.code == verdicts[0].code), None)
     if worst is not None:
         events = parse_events(await ask(ask_events(namespace, pods[worst])))
         views[worst] = replace(views[worst], events=tuple(events))
-        stage, verdicts = judge_pods(views, owner=owner)
+        stage, verdicts = judge_pods(views, owner=owner, refusals=refusals)
     return Diagnosis(choice.written, stage, verdicts, asked_s=time.time())

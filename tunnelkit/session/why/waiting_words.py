@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tunnelkit.errors import TunnelkitError
@@ -124,9 +125,8 @@ class WaitingWords:
         if setup.backend.diagnose is None:
             return None
         found = await setup.backend.diagnose(setup.link, setup.settings, status.job_id)
-        verdict = found.verdicts[0] if found.verdicts else None
-        is_refused = verdict is not None and verdict.code == "pod-no-pod" and verdict.because
-        return found if is_refused else None
+        refused = [one for one in found.verdicts if one.code == "pod-no-pod" and one.because]
+        return replace(found, verdicts=tuple(refused)) if refused else None
 
 
 def _words(found: Diagnosis) -> str:

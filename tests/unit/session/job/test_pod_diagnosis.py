@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tunnelkit.config.load import assemble
-from tunnelkit.diagnosis.verdict import Diagnosis, Stage
+from tunnelkit.diagnosis.verdict import Certainty, Diagnosis, Stage
 from tunnelkit.model import Completed, JobState, JobStatus
 from tunnelkit.scheduler.base import Command
 from tunnelkit.scheduler.kube.adapter import Kubernetes
@@ -25,8 +25,10 @@ QUOTA = (
 )
 
 
-def event(name: str, message: str, reason: str = "FailedCreate") -> dict[str, object]:
-    there = {"kind": "Job", "name": name}
+def event(
+    name: str, message: str, reason: str = "FailedCreate", kind: str = "Job"
+) -> dict[str, object]:
+    there = {"kind": kind, "name": name}
     made = {"type": "Warning", "reason": reason, "involvedObject": there, "message": message}
     return {**made, "lastTimestamp": "2026-01-01T10:00:00Z"}
 
@@ -37,22 +39,62 @@ async def answer(command: Command, *pods: object) -> Completed:
     return Completed(0, json.dumps({"items": items}).encode(), b"")
 
 
-@pytest.mark.parametrize(("hour", "code"), [(9, "pod-no-pod"), (11, "pod-runs")])
-async def test_a_quota_for_some_of_its_pods(tmp_path: Path, hour: int, code: str) -> None:
-    """The first runs, the second is refused; a refusal before the last pod came is over."""
+def pod_of(kind: str, owner: str, hour: int = 9) -> dict[str, object]:
     running = {"name": "main", "state": {"running": {}}}
-    pod = {
-        "metadata": {"name": "fit-0-x", "creationTimestamp": f"2026-01-01T{hour:02}:00:00Z"},
+    return {
+        "metadata": {
+            "name": f"{owner}-x",
+            "creationTimestamp": f"2026-01-01T{hour:02}:00:00Z",
+            "ownerReferences": [{"kind": kind, "name": owner}],
+            "labels": {"pod-template-hash": owner.rpartition("-")[2]},
+        },
         "spec": {"containers": [{"name": "main"}]},
         "status": {"phase": "Running", "containerStatuses": [running]},
     }
 
+
+@pytest.mark.parametrize(("hour", "is_refused"), [(9, True), (11, False)])
+async def test_a_quota_for_some_of_its_pods(tmp_path: Path, hour: int, is_refused: bool) -> None:
+    """The first runs, the second is refused; a refusal before the last pod came is over.
+
+    It may want no further pod by now, so it runs, first of all."""
+
     async def ask(command: Command) -> Completed:
-        return await answer(command, pod)
+        return await answer(command, pod_of("Job", "fit", hour))
 
     found = await diagnose_pods(ask, settings_in(tmp_path), "job/fit")
-    assert found.verdicts[0].code == code and found.verdicts[-1].code == "pod-runs"
-    assert ("quota team" in found.verdicts[0].sentence) is (hour < 10)
+    assert (found.stage, found.verdicts[0].code) == (Stage.RUNNING, "pod-runs")
+    assert len(found.verdicts) == 1 + is_refused
+    if is_refused:
+        further = found.verdicts[1]
+        assert (further.code, further.certainty) == ("pod-no-pod", Certainty.LIKELY)
+        words = "most likely gets no further pod: Job fit can make no pod: quota team"
+        assert further.predicate.startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("refused", "has_pods", "is_its"),
+    [
+        ("train-7c", True, True),
+        ("train-8d", True, True),  # the next one, which has no pod yet
+        ("train-8d", False, True),
+        ("train-eval-7c", True, False),
+        ("train-eval-7c", False, False),
+        ("train-eval", True, False),
+        ("trainer-7c", True, False),
+    ],
+)
+async def test_the_refusal_of_another_object_is_not_its_own(
+    tmp_path: Path, refused: str, has_pods: bool, is_its: bool
+) -> None:
+    async def ask(command: Command) -> Completed:
+        items: list[object] = [pod_of("ReplicaSet", "train-7c")] if has_pods else []
+        if "/events?" in command.argv[1]:
+            items = [event(refused, QUOTA, kind="ReplicaSet")]
+        return Completed(0, json.dumps({"items": items}).encode(), b"")
+
+    found = await diagnose_pods(ask, settings_in(tmp_path), "deployment/train")
+    assert any("quota team" in one.sentence for one in found.verdicts) is is_its
 
 
 def settings_in(tmp_path: Path) -> Any:
