@@ -370,7 +370,7 @@ def test_any_evidence_leads_to_a_verdict(
     for one in verdicts(found, text, steps=steps, box=box):
         assert CODES[one.code].stage is Stage.ENDED
         assert one.sentence and one.sentence.startswith(one.fact)
-        assert one.sentence.startswith("failed: ") == (one.fact == "failed")
+        assert one.sentence.startswith("failed: ") or one.fact != "failed"
         assert one.because
 
 

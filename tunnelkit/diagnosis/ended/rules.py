@@ -103,6 +103,8 @@ def judge_end(
     whole = make_case(job, end, now_s, box)
     case = at_the_end(whole)
     first = _with_doubt(_first(case), case)
+    if case.log_alone or case.hidden:
+        first = replace(first, fact="")  # nothing says that the job failed
     first = replace(first, because=(*first.because, *earlier(whole)))
     first = _with_array(_with_restarts(first, case), end)
     hidden = hidden_step(case)

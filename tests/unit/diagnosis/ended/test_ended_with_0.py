@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.diagnosis.ended_cases import job, verdict
+from tests.unit.diagnosis.ended_cases import START_S, job, verdict
+from tunnelkit.diagnosis.evidence.end import EndView, LogView, StepView
 from tunnelkit.diagnosis.evidence.job import JobView
 from tunnelkit.diagnosis.verdict import Certainty
 
@@ -69,3 +70,14 @@ def test_its_log_shows_none(found: JobView, text: str) -> None:
     first = verdict(found, text)
     assert (first.code, first.sentence) == ("ok", "ended well")
     assert first.certainty is Certainty.PROVEN
+
+
+def test_that_it_failed_is_not_certain_if_its_script_ended_well() -> None:
+    """Nor is it of a log alone, of which no record is left."""
+    step = StepView(step="0", name="python", state="FAILED", exit_code=1, signal=0)
+    shared = LogView("/h/run.log", KEY, len(KEY), START_S + 600)
+    end = EndView(steps=(step,), logs=(shared,))
+    for found in (verdict(job("COMPLETED"), end=end), verdict(None, KEY)):
+        assert (found.code, found.certainty) == ("exception", Certainty.LIKELY)
+        assert found.fact == "" and found.predicate.startswith("most likely failed: KeyError")
+    assert verdict(job("FAILED", 1), end=end).predicate.startswith("failed, most likely: KeyError")
