@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
@@ -202,8 +204,43 @@ def test_what_another_container_runs_is_not_ended(
         cat.stdin.write(b"1")  # its answer: it is `cat` by now
         cat.stdin.flush()
         assert cat.stdout.read(1) == b"1"
-        assert script._carrying(mark) == [cat.pid]
-        there = {str(cat.pid): "mnt:[2]"}
+        assert script._carrying(mark, []) == [cat.pid]
+        there = {"1": "mnt:[3]", str(cat.pid): "mnt:[2]"}
         monkeypatch.setattr(script, "_mounts_of", lambda pid: there.get(pid, "mnt:[1]"))
         script._end_started(str(tmp_path))
         assert cat.poll() is None
+
+
+#: Runs another program with the first one's environment, which ends only by SIGKILL.
+_CHAIN = (
+    "import os, subprocess, sys; "
+    "child = subprocess.Popen(['sh', '-c', 'trap : TERM; echo $$; while :; do sleep 0.1; done']); "
+    "child.wait()"
+)
+
+
+@pytest.mark.parametrize("first", ["host", "own"])
+def test_a_program_with_mounts_of_its_own_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """As apptainer, bwrap and `unshare -m` start them. With hostPID the parents tell it, else all
+    processes that are seen are the container's."""
+    env = {**os.environ, script.PLACE: str(tmp_path)}
+    argv = [sys.executable, "-c", _CHAIN]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, env=env) as outer:
+        assert outer.stdout is not None
+        inner = int(outer.stdout.readline())
+        there = {str(inner): "mnt:[2]"}
+        if first == "host":
+            there["1"] = "mnt:[3]"
+        else:
+            there[str(outer.pid)] = "mnt:[2]"
+        monkeypatch.setattr(script, "_mounts_of", lambda pid: there.get(pid, "mnt:[1]"))
+        try:
+            script._end_started(str(tmp_path))
+            assert outer.wait(10) != 0
+            assert select.select([outer.stdout], [], [], 10)[0], "nobody has the pipe any more"
+            assert outer.stdout.read() == b""
+        finally:
+            if script._has(str(inner), f"{script.PLACE}={tmp_path}".encode()):
+                os.kill(inner, signal.SIGKILL)

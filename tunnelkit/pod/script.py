@@ -29,6 +29,7 @@ _NOT_HERE = ("/proc", "/sys", "/dev", "/run/secrets", "/var/run/secrets")
 _LOOK_S = 0.05
 _GRACE_S = 1.0
 _HOST_CHARS = 40
+_MOST_PARENTS = 64
 #: Of a unix socket's path.
 _MOST_BYTES = 107
 
@@ -251,8 +252,10 @@ def _clean(base: str, name: str, limit_s: float) -> None:
 def _end_started(base: str) -> None:
     """End what the agent has started and a command has left behind, such as `nohup ... &`."""
     mark = f"{PLACE}={base}".encode()
+    found: List[int] = []
     for number in (signal.SIGTERM, signal.SIGKILL):
-        found = _carrying(mark)
+        # Those that were found stay known: their parents may be gone by now.
+        found = _carrying(mark, found)
         for pid in found:
             try:
                 os.kill(pid, number)
@@ -261,24 +264,54 @@ def _end_started(base: str) -> None:
         deadline = time.monotonic() + _GRACE_S
         while found and time.monotonic() < deadline:
             time.sleep(_LOOK_S)
-            found = _carrying(mark)
+            found = _carrying(mark, found)
 
 
-def _carrying(mark: bytes) -> List[int]:
-    """This container's processes that have `mark` in their environment.
+def _carrying(mark: bytes, known: List[int]) -> List[int]:
+    """This container's processes that have `mark` in their environment. known: some of them.
 
     With hostPID or a shared process namespace others are seen, too, and their paths are the same.
     """
     found, here = [], _mounts_of("self")
+    # Without these the first process is the container's own, and so are all that are seen.
+    is_alone = _mounts_of("1") == here
     for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
-        try:
-            if entry.isdigit() and int(entry) != os.getpid() and _mounts_of(entry) == here:
-                with open(f"/proc/{entry}/environ", "rb") as file:
-                    if mark in file.read().split(b"\0"):
-                        found.append(int(entry))
-        except OSError:
-            pass
+        if not entry.isdigit() or int(entry) == os.getpid() or not _has(entry, mark):
+            continue
+        if is_alone or int(entry) in known or _comes_from(entry, here, mark):
+            found.append(int(entry))
     return found
+
+
+def _comes_from(pid: str, here: str, mark: bytes) -> bool:
+    """True if a process, or one that it descends from, has these mounts and the mark.
+
+    Apptainer, bwrap and `unshare -m` give what they run mounts of its own."""
+    for _ in range(_MOST_PARENTS):
+        if _mounts_of(pid) == here and _has(pid, mark):
+            return True
+        pid = _parent(pid)
+        if pid in ("", "0"):
+            break
+    return False
+
+
+def _has(pid: str, mark: bytes) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return mark in file.read().split(b"\0")
+    except OSError:
+        return False
+
+
+def _parent(pid: str) -> str:
+    """The process's parent; "" if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name before it may have any character.
+            return file.read().rpartition(b")")[2].split()[1].decode()
+    except (OSError, IndexError):
+        return ""
 
 
 def _mounts_of(pid: str) -> str:
