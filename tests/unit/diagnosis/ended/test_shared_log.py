@@ -123,6 +123,7 @@ def test_last_words_may_be_those_of_a_job_before(born_s: float | None, words: st
     ("/h/run.log", START_S, "101", "101"), ("/h/slurm-101.out", None, "101", "101"),
     ("/h/101/run.log", None, "101", "101"), ("/h/00000101.log", None, "101", "101"),
     ("/h/90_3.out", None, "90_3", ""), ("/h/%A/101.out", None, "90_3", "101"),
+    ("/h/90/3.out", None, "90_3", ""), ("/h/90_3.out", None, "90_3", "90"),
     ("/h/x.o101", None, "101.login", ""), ("/h/x.o101.3", None, "101[3].login", ""),
 ])  # fmt: skip
 def test_a_log_of_this_job_alone_proves_it(
@@ -135,11 +136,22 @@ def test_a_log_of_this_job_alone_proves_it(
 
 @pytest.mark.parametrize(("path", "job_id"), [
     ("/h/90.out", "90_3"), ("/h/3/90.out", "90_3"), ("/h/1010.out", "101"), ("/h/run.log", "101"),
-    ("/h/run0.log", "101"),
+    ("/h/run0.log", "101"), ("/home/user101/run.log", "101"), ("/h/v101.2/run.log", "101"),
     ("/h/x.o101", "101[3].login"),
 ])  # fmt: skip
 def test_another_number_is_not_the_job_s(path: str, job_id: str) -> None:
     assert shared(path, None, job_id, "").certainty is LIKELY
+
+
+@pytest.mark.parametrize(("path", "born_s", "job_id", "raw_id"), [
+    ("/h/run.log", START_S + 1, "90_3", "101"), ("/h/run-90.log", START_S + 1, "90_3", "101"),
+    ("/h/run.log", START_S + 1, "101[3].login", ""),
+    ("/h/run-90.log", None, "90_3", "90"), ("/h/run-90.log", START_S, "90_3", "90"),
+])  # fmt: skip
+def test_a_log_of_all_elements_proves_nothing_of_one(
+    path: str, born_s: float | None, job_id: str, raw_id: str
+) -> None:
+    assert shared(path, born_s, job_id, raw_id).certainty is LIKELY
 
 
 def test_a_record_proves_the_same_beside_a_shared_log() -> None:
