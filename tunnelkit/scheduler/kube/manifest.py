@@ -115,7 +115,8 @@ class Manifest:
         _within(metadata, "labels").update(ours.labels)
         if self._has_claims:
             # The controller makes them for this object alone, by its name.
-            _within(made, "spec").setdefault(_CLAIMS_POLICY, {"whenDeleted": "Delete"})
+            policy = _within(_within(made, "spec"), _CLAIMS_POLICY)
+            policy["whenDeleted"] = policy.get("whenDeleted") or "Delete"
         for template, _ in self.kind.templates(made):
             _hold(template, self.container, command)
             about = _within(template, "metadata")

@@ -75,6 +75,11 @@ def test_the_claims_of_a_copy_of_a_stateful_set_go_with_it() -> None:
     manifest = read(stateful(persistentVolumeClaimRetentionPolicy=kept))
     assert held(manifest)["spec"]["persistentVolumeClaimRetentionPolicy"] == kept
     assert "stay after `tk down`" in manifest.note
+    for part in ({}, None, {"whenScaled": "Delete"}, {"whenDeleted": None}):
+        manifest = read(stateful(persistentVolumeClaimRetentionPolicy=part))
+        policy = held(manifest)["spec"]["persistentVolumeClaimRetentionPolicy"]
+        assert policy == {**(part or {}), "whenDeleted": "Delete"}
+        assert "`tk down` deletes the volume claims" in manifest.note
     for other in (stateful(volumeClaimTemplates=[]), job()):
         assert "persistentVolumeClaimRetentionPolicy" not in held(read(other))["spec"]
         assert read(other).note == ""
