@@ -231,8 +231,8 @@ class AllocationManager:
             self._settle(node)
             submitted = await self._submit(job, node, pending)
             say(f"submitted {job_words(submitted)}")
-            if note := self.setup.backend.note(job.scheduler):
-                say(note)
+        if note := self.setup.backend.note(job.scheduler):
+            say(note)
         return await self.wait_running(job, pending)
 
     def _settle(self, node: str | None, *, taken_over: bool = False) -> None:
