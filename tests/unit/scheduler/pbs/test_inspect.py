@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -370,6 +371,14 @@ def test_the_log_of_a_job_that_the_server_has_forgotten(programs: Path) -> None:
     (programs / "train.e29").write_text("no such file\n")
     (programs / "train.o29").write_text("step 1\n")
     assert paths() == [f"{programs}/train.o29", f"{programs}/train.e29"]
+    # Those of an older job with this number, before the server was set up again.
+    for name, age_s in (("a b.o29", 1e6), ("a b.e29", 1e6), ("z z.o29", 60), ("train.o29", 1e5)):
+        (programs / name).write_text("step 0\n")
+        os.utime(programs / name, (time.time() - age_s, time.time() - age_s))
+    assert paths() == [f"{programs}/z z.o29"]
+    (programs / "z z.e29").write_text("no such file\n")
+    (programs / "y.o29").mkdir()
+    assert paths() == [f"{programs}/z z.o29", f"{programs}/z z.e29"]
     (programs / "-own").write_text("step 2\n")
     assert paths(LogHint("-own", given=True)) == ["./-own"]
     seen = LogHint(f"{programs}/train.e29", f"{programs}/train.o29")

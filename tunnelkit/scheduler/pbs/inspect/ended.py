@@ -18,7 +18,8 @@ from tunnelkit.scheduler.sections import Section
 #: are PBS's names for the files of a job that was submitted with a directory (-o DIR/).
 #:
 #: Of a job that the server has forgotten there are the log that tk saw, that of tk's own jobs, and
-#: PBS's usual name in the home. All jobs of a session write to one file: it is that of the job
+#: PBS's usual name in the home, the newest of several: a server that was set up again counts from
+#: 0. All jobs of a session write to one file: it is that of the job
 #: whose state (NAME.NUMBER) is the newest.
 SCRIPT = (
     r"""
@@ -48,16 +49,26 @@ own_log() {
     [ "$newest" != "$state" ] || { printf '%s\n' "${state%.*}.log"; return; }
   done
 }
+newest() {
+  ls -td -- "$@" 2>/dev/null | while IFS= read -r one; do
+    [ ! -f "$one" ] || { printf '%s\n' "$one"; break; }
+  done
+}
 known=$(attribute Output_Path)
 if [ "$log_given" ] || { [ -z "$known" ] && [ "$log_out" ]; }; then
   show stdout "$log_out"
   [ "$log_given" ] || [ -z "$log_err" ] || show stderr "$log_err"
 elif [ -z "$known" ]; then
   number=${id%%.*}
-  for path in "$(own_log "${number%%[!0-9]*}")" "$HOME"/*.o"$number"; do
-    [ ! -f "$path" ] || { show stdout "$path"; break; }
-  done
-  for path in "$HOME"/*.e"$number"; do [ ! -f "$path" ] || { show stderr "$path"; break; }; done
+  found=$(own_log "${number%%[!0-9]*}")
+  [ "$found" ] || found=$(newest "$HOME"/*.o"$number")
+  [ -z "$found" ] || show stdout "$found"
+  case $found in
+  '') errors=$(newest "$HOME"/*.e"$number") ;;
+  *.o"$number") errors=${found%.o*}.e$number ;;
+  *) errors= ;;
+  esac
+  [ ! -f "$errors" ] || show stderr "$errors"
 else
 case $(attribute Join_Path) in
 oe) log stdout Output_Path OU ;;
