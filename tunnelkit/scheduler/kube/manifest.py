@@ -35,6 +35,11 @@ _BY_CONTROLLERS = (
     *("controller-revision-hash", "statefulset.kubernetes.io/pod-name"),
     "apps.kubernetes.io/pod-index",
 )
+#: Labels of operators begin so; a copied pod with them would count as a member of the original.
+_BY_OPERATORS = (
+    *("training.kubeflow.org/", "leaderworkerset.sigs.k8s.io/", "jobset.sigs.k8s.io/"),
+    *("volcano.sh/", "ray.io/"),
+)
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
@@ -224,6 +229,9 @@ def _detach(made: dict[str, object], metadata: dict[str, object]) -> None:
             for key in _BY_CONTROLLERS:
                 labels.pop(key, None)
     if made.get("kind") == "Pod":
+        labels = _within(metadata, "labels")
+        for key in [one for one in labels if one.startswith(_BY_OPERATORS)]:
+            del labels[key]
         spec.pop("nodeName", None)
         spec.pop("hostname", None)  # of a StatefulSet's pod: its peers would find two
     elif made.get("apiVersion") == "batch/v1":

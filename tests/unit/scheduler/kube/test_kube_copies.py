@@ -94,6 +94,12 @@ def test_a_copy_of_a_running_object_belongs_to_nothing_in_the_cluster() -> None:
         "batch.kubernetes.io/controller-uid": "1",
         "statefulset.kubernetes.io/pod-name": "train-0",
         "controller-revision-hash": "train-1",
+        "training.kubeflow.org/job-name": "train",
+        "training.kubeflow.org/replica-type": "worker",
+        "leaderworkerset.sigs.k8s.io/name": "train",
+        "jobset.sigs.k8s.io/jobset-name": "train",
+        "volcano.sh/job-name": "train",
+        "ray.io/cluster": "train",
     }
     about = {
         "uid": "1",
