@@ -182,9 +182,11 @@ def test_logs_and_usage() -> None:
     assert (log.born_s, log.own) == (None, False)
     assert (log.path, log.text, log.size_bytes) == ("/home/alice/a|b.o29", "hello\nworld\n", 12)
     head = f"{record.get('Output_Path').partition(':')[2]}|12|1795248354 1795248300"
-    for keep, own in (("n", True), ("oed", False)):
+    later, before = (head.replace("|1795248354", f"|{at}") for at in (1795248554, 1795248154))
+    cases = (("n", head, True), ("oed", head, False), ("n", later, False), ("n", before, False))
+    for keep, first, own in cases:
         kept = replace(record, attributes={**record.attributes, "keep_files": keep})
-        [log] = end_view({"stdout": Section(f"{head}\nhello\n", 0)}, kept).logs
+        [log] = end_view({"stdout": Section(f"{first}\nhello\n", 0)}, kept).logs
         assert (log.born_s, log.own) == (1795248300, own)
     assert view.missing == ("the job's stderr: stat: cannot statx '/x': No such file or directory",)
     assert view.steps[0].max_rss_bytes == 6348 << 10

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tunnelkit.diagnosis.evidence.end import EndView, LogView, StepView
 from tunnelkit.scheduler import rooms
-from tunnelkit.scheduler.pbs.inspect.job import exit_of
+from tunnelkit.scheduler.pbs.inspect.job import end_time, exit_of
 from tunnelkit.scheduler.pbs.inspect.request import size_bytes
 from tunnelkit.scheduler.pbs.parse import JobRecord
 from tunnelkit.scheduler.rooms import parse_rooms, quota_rows
@@ -88,6 +88,7 @@ if [ "$full" ]; then
 fi
 """
 )
+_CLOCKS_S = 60.0  # between the server, that of the files and a node
 # %W is 0, `-` or `?` where it is not known when the file was made.
 _HEAD = re.compile(r"(.*)\|([0-9]{1,19})\|([0-9]{1,12})(?: (?:([1-9][0-9]{0,11})|\S{1,20}))?")
 
@@ -95,11 +96,12 @@ _HEAD = re.compile(r"(.*)\|([0-9]{1,19})\|([0-9]{1,12})(?: (?:([1-9][0-9]{0,11})
 def end_view(sections: Mapping[str, Section], record: JobRecord | None) -> EndView:
     """Return the job's end as its record and the sections of SCRIPT describe it."""
     logs, missing, copied = [], [], _copied(record)
+    end_s = end_time(record) if record is not None else None
     for name in ("stdout", "stderr"):
         section = sections.get(name)
         if section is None:
             continue
-        if (view := _log(section, copied)) is not None:
+        if (view := _log(section, copied, end_s)) is not None:
             logs.append(view)
         else:
             missing.append(f"the job's {name}: {section.failure or 'it is no file'}")
@@ -113,15 +115,17 @@ def end_view(sections: Mapping[str, Section], record: JobRecord | None) -> EndVi
     return EndView((_whole(record),), tuple(logs), tuple(missing), rooms=room, quotas=quotas)
 
 
-def _log(section: Section, copied: frozenset[str]) -> LogView | None:
+def _log(section: Section, copied: frozenset[str], end_s: float | None) -> LogView | None:
     head, _, text = section.text.partition("\n")
     match = _HEAD.fullmatch(head)
     if section.code != 0 or not match:
         return None
     born_s = float(match[4]) if match[4] else None
-    own = match[1] in copied
+    written_s = float(match[3])
+    # The copy keeps the time of the last line. Else it may be that of another job, before or after.
+    is_own = end_s is not None and abs(written_s - end_s) <= _CLOCKS_S and match[1] in copied
     return LogView(
-        match[1], text[: 2 * 65_536], int(match[2]), float(match[3]), born_s=born_s, own=own
+        match[1], text[: 2 * 65_536], int(match[2]), written_s, born_s=born_s, own=is_own
     )
 
 

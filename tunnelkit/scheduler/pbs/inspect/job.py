@@ -44,7 +44,7 @@ def job_view(record: JobRecord) -> JobView:
         submit_s=unix_time(record.get("ctime")),
         eligible_s=unix_time(record.get("Execution_Time") or record.get("etime")),
         start_s=None if pending else unix_time(record.get("stime")),
-        end_s=_end_s(record) if state is JobState.ENDED else None,
+        end_s=end_time(record) if state is JobState.ENDED else None,
         expected_start_s=unix_time(record.get("estimated.start_time")) if pending else None,
         expected_nodes=vnodes_of(record.get("estimated.exec_vnode")) if pending else (),
         time_limit_s=seconds(record.get("Resource_List.walltime")),
@@ -100,7 +100,8 @@ def _nodes(exec_host: str) -> tuple[str, ...]:
     return ()
 
 
-def _end_s(record: JobRecord) -> float | None:
+def end_time(record: JobRecord) -> float | None:
+    """Return the Unix time of the job's end; None if it is not on record."""
     stamp = record.get("history_timestamp")
     if re.fullmatch(r"[0-9]{9,12}", stamp):
         return float(stamp)
