@@ -82,18 +82,24 @@ async def _show(options: JobLogOptions) -> None:
 def _introduce(place: LogPlaceInfo, options: JobLogOptions) -> None:
     """Say what is not plain from the log itself."""
     if place["seen_s"] is not None:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(place["seen_s"]))
+        when = _date(place["seen_s"])
         note(
             f"the scheduler has forgotten job {place['job_id']}; tk saw its log at "
             f"{place['path']} ({when})"
         )
     if place["known_from"] == "files":
+        written_s = place["written_s"]
+        when = "" if written_s is None else f" (of {_date(written_s)})"
         note(
             f"the scheduler has forgotten job {place['job_id']}; this file has its number: "
-            f"{place['path']}"
+            f"{place['path']}{when}"
         )
     if options.err and place["stderr_path"] is None:
         note(f"job {place['job_id']} writes stdout and stderr to one file")
+
+
+def _date(time_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(time_s))
 
 
 async def _show_error(

@@ -26,7 +26,8 @@ class LogPlaceInfo(TypedDict):
     path: the one that is read. name_in_directory: of the log, if path is a directory; "" where
     the scheduler writes into none. stderr_path: None if stderr goes into the same file. state: a
     `JobState`. known_from: `scheduler`; of a job that it has forgotten `tk`, with seen_s, when tk
-    saw the path, or `files`: a file on the login host has the job's number; `you` for --file.
+    saw the path, or `files`: a file on the login host has the job's number and was last
+    written at written_s; `you` for --file.
     """
 
     job_id: str
@@ -37,6 +38,7 @@ class LogPlaceInfo(TypedDict):
     state: str
     known_from: str
     seen_s: float | None
+    written_s: float | None
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ def _remembered(
         return _info(job_id, (own, ""), wanted, JobState.ENDED, time.time())
     if end is not None and end.logs:
         place = _info(job_id, _files(end), wanted, JobState.ENDED, None)
-        return {**place, "known_from": "files"}
+        return {**place, "known_from": "files", "written_s": end.logs[0].written_s}
     name = cluster.scheduler.name
     gone = "no longer knows its path" if end is None else "has forgotten it or never had it"
     raise SchedulerError(
@@ -166,4 +168,5 @@ def _info(
         "state": state.value,
         "known_from": "scheduler" if seen_s is None else "tk",
         "seen_s": seen_s,
+        "written_s": None,
     }

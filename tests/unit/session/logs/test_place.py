@@ -112,6 +112,7 @@ async def test_of_a_forgotten_job_a_file_by_its_number_is_the_log() -> None:
     place = await find_log(server.cluster(), WantedLog("17"))
     assert (place["path"], place["stderr_path"]) == ("/home/alice/train.o17", "/home/alice/t.e17")
     assert (place["state"], place["known_from"]) == ("ended", "files")
+    assert place["written_s"] == 1795248200.0
     assert _remembered() == ""
 
 
