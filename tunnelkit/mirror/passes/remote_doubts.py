@@ -8,9 +8,10 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Set
 from typing import TypeVar
 
-from tunnelkit.errors import ConnectionFailed, TimeoutExpired
+from tunnelkit.errors import ConnectionFailed, MirrorError, TimeoutExpired
 from tunnelkit.mirror.agent.channel import MirrorChannel
 from tunnelkit.mirror.agent.verify import verify
+from tunnelkit.mirror.api import MirrorHalted
 from tunnelkit.mirror.context import SyncContext
 from tunnelkit.mirror.record.manifest import ManifestEntry
 from tunnelkit.mirror.remote import scripts
@@ -24,6 +25,10 @@ _STRAGGLERS_S = (2.0, 10.0, 30.0)
 _STRAGGLING_S = 10.0
 #: For so much longer deleted paths stay on record. They are checked again should they come back.
 _LATER_S = 25.0
+#: A pass waits so long for the login host, whose answer is a help only. After none, for so long no
+#: pass asks it.
+_ANSWER_S = 3.0
+_ASK_AGAIN_S = 60.0
 
 _T = TypeVar("_T")
 
@@ -39,6 +44,8 @@ class RemoteDoubts:
         #: the agent that has verified all sent files; another one must do so first
         self._verified_by = ""
         self._timer: asyncio.TimerHandle | None = None
+        #: until when (monotonic) the login host is not asked what was removed there
+        self._quiet_until = 0.0
         #: timers of checks for what a broken transfer may still bring
         self._stragglers: list[asyncio.TimerHandle] = []
 
@@ -98,10 +105,18 @@ class RemoteDoubts:
             for path, placed in pulled.items()
             if (entry := scan.entries.get(path)) and placed == (entry.size, entry.mtime_ns)
         }
+        if not kept or time.monotonic() < self._quiet_until:
+            return
         try:
-            there = await scripts.stat_paths(ground.remote, ground.remote_root, kept)
-        except (ConnectionFailed, TimeoutExpired):
-            return  # the agent may be reachable all the same; what is not known stays a conflict
+            there = await scripts.stat_paths(
+                ground.remote, ground.remote_root, kept, timeout_s=_ANSWER_S
+            )
+        except MirrorHalted:
+            raise
+        except (ConnectionFailed, MirrorError, TimeoutExpired):
+            # The agent may be reachable, and see the root, all the same.
+            self._quiet_until = time.monotonic() + _ASK_AGAIN_S
+            return
         gone = {path: kept[path] for path in kept.keys() - there.keys()}
         rows = await asyncio.to_thread(_rows, ground.local_root, gone)
         await asyncio.to_thread(ground.manifest.put, rows)

@@ -50,11 +50,17 @@ def encode(paths: Iterable[str]) -> bytes:
 
 
 async def stat_paths(
-    remote: RemoteHost, root: str, paths: Collection[str], *, claim: OwnerRecord | None = None
+    remote: RemoteHost,
+    root: str,
+    paths: Collection[str],
+    *,
+    claim: OwnerRecord | None = None,
+    timeout_s: float | None = None,
 ) -> dict[str, RemoteStat]:
     """Return the current stat of these paths below `root`; missing ones are left out.
 
-    Raises MirrorHalted if `claim` no longer holds, RootGone.
+    timeout_s: None is enough for a busy file system. Raises TimeoutExpired,
+    MirrorHalted if `claim` no longer holds, RootGone.
     """
     if not paths:
         return {}
@@ -63,7 +69,7 @@ async def stat_paths(
         (_GUARD if claim is not None else "") + _SURVEY,
         [root, *((claim.file, claim.owner.id) if claim is not None else ())],
         stdin=encode(sorted(paths)),
-        timeout_s=_budget_s(paths),
+        timeout_s=timeout_s or _budget_s(paths),
         what=f"can't look into {root}",
         may_fail=True,
     )
