@@ -389,6 +389,28 @@ async def test_what_can_not_be_read_there_fails_the_pull_also_if_others_go(
     assert (rig.local / "out/best.pt").exists()
 
 
+async def test_what_can_not_be_looked_at_there_is_not_taken_for_removed(
+    rsync_rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = rsync_rig
+    rig.write(".gitignore", "out/\n")
+    mirror = await rig.started()
+    rig.write("out/best.pt", far=True)
+    rig.write("out/step.pt", far=True)
+    goes_once_listed(rig, monkeypatch, "out/step.pt")
+    asked, run = [], rig.remote.run
+
+    async def without_stat(argv: Sequence[str], **more: Any) -> Any:
+        asked.append(" ".join(argv))
+        return await run([word.replace("stat -", "false stat -") for word in argv], **more)
+
+    monkeypatch.setattr(rig.remote, "run", without_stat)
+    with pytest.raises(MirrorError, match="not all files came"):
+        await mirror.pull([str(rig.local / "out")])
+    assert any("stat -" in text for text in asked)
+    assert (rig.local / "out/best.pt").exists()
+
+
 async def test_paths_that_lead_out_are_refused(rig: Rig) -> None:
     rig.write(".gitignore", "out/\nlink\n")
     mirror = await rig.started()

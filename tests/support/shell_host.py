@@ -48,3 +48,18 @@ class ShellHost:
 
     def destination(self) -> str:
         return "far"
+
+
+def failing_stat(directory: Path, name: str) -> Path:
+    """Return a directory of programs with a `stat` that has an I/O error at paths with `name`."""
+    directory.mkdir()
+    program = directory / "stat"
+    program.write_text(
+        f"""#!/bin/sh
+for word do case $word in *{name}*)
+  echo "stat: cannot statx '$word': Input/output error" >&2; exit 1 ;; esac; done
+exec /usr/bin/stat "$@"
+"""
+    )
+    program.chmod(0o755)
+    return directory

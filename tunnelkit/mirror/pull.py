@@ -22,7 +22,7 @@ from tunnelkit.mirror.record.manifest import Manifest
 from tunnelkit.mirror.record.pulled_files import PulledFiles
 from tunnelkit.mirror.remote.edits import relative_to
 from tunnelkit.mirror.remote.owner import OWNER_FILE
-from tunnelkit.mirror.remote.scripts import stat_paths
+from tunnelkit.mirror.remote.scripts import removed_paths
 from tunnelkit.mirror.same_moment import new_since_ns, written_again
 from tunnelkit.mirror.transfer.base import FetchRule, Transfer, TransferResult
 from tunnelkit.mirror.transfer.destination import admitted, hostile, own_dir, tidy
@@ -316,8 +316,7 @@ async def _fetch(
         if result.failed:
             _check_complete(result, sides)
         left -= result.came
-        there = await stat_paths(sides.remote, sides.real_root, left)
-        removed = left - there.keys()
+        removed = await removed_paths(sides.remote, sides.real_root, left)
         if not removed:
             _check_complete(result, sides)
         gone |= removed

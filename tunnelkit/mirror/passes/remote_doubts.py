@@ -108,7 +108,7 @@ class RemoteDoubts:
         if not kept or time.monotonic() < self._quiet_until:
             return
         try:
-            there = await scripts.stat_paths(
+            removed = await scripts.removed_paths(
                 ground.remote, ground.remote_root, kept, timeout_s=_ANSWER_S
             )
         except MirrorHalted:
@@ -117,7 +117,7 @@ class RemoteDoubts:
             # The agent may be reachable, and see the root, all the same.
             self._quiet_until = time.monotonic() + _ASK_AGAIN_S
             return
-        gone = {path: kept[path] for path in kept.keys() - there.keys()}
+        gone = {path: kept[path] for path in removed}
         rows = await asyncio.to_thread(_rows, ground.local_root, gone)
         await asyncio.to_thread(ground.manifest.put, rows)
         ground.conflicts -= rows.keys()

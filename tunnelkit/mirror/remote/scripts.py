@@ -23,6 +23,26 @@ case $text in ""|*"$3"*) ;; *) printf '%s\\0' "$text"; exit 94 ;; esac
 """
 _NO_ROOT, _DISPLACED = 91, 94
 _SURVEY = 'cd -- "$1" || exit 91\nxargs -0 stat --printf="%f %s %Y %n\\0" -- 2>/dev/null\nexit 0\n'
+# Any other failure of stat proves nothing: a file server may be away. Below a directory that is not
+# there, no path is looked at.
+_GONE = r"""
+cd -- "$1" || exit 91
+xargs -0 sh -c '
+is_gone() {
+  said=$(stat -- "$1" 2>&1 >/dev/null) && return 1
+  case $said in *stat:*": No such file or directory"|*stat:*": Not a directory") return 0 ;; esac
+  return 1
+}
+none=//
+for path do
+  case $path in "$none"/*) printf "%s\0" "$path"; continue ;; esac
+  is_gone "$path" || continue
+  printf "%s\0" "$path"
+  dir=${path%/*}
+  if [ ! -d "$dir" ] && is_gone "$dir"; then none=$dir; fi
+done' tk
+exit 0
+"""
 _REMOVE_FILES = 'cd -- "$1" || exit 91\nxargs -0 rm -f --\n'
 _REMOVE_DIRS = 'cd -- "$1" || exit 91\nxargs -0 rmdir -- 2>/dev/null\nexit 0\n'
 _STAT = re.compile(rb"([0-9a-f]+) ([0-9]+) (-?[0-9]+) \./(.*)", re.DOTALL)
@@ -92,6 +112,29 @@ async def stat_paths(
             kind = _KINDS.get(int(mode, 16) & 0o170000, "")
             found[os.fsdecode(name)] = RemoteStat(kind, int(size), int(mtime_s))
     return found
+
+
+async def removed_paths(
+    remote: RemoteHost, root: str, paths: Collection[str], *, timeout_s: float | None = None
+) -> set[str]:
+    """Return those of these paths below `root` that are known not to be there.
+
+    A path that can't be looked at is not one of them. Raises as `stat_paths`.
+    """
+    there = await stat_paths(remote, root, paths, timeout_s=timeout_s)
+    unseen = sorted(set(paths) - there.keys())
+    if not unseen:
+        return set()
+    done = await run_script(
+        remote,
+        _GONE,
+        [root],
+        stdin=encode(unseen),
+        timeout_s=timeout_s or _budget_s(unseen) + len(unseen) / 50,
+        what=f"can't look into {root}",
+    )
+    gone = {os.fsdecode(item.removeprefix(b"./")) for item in done.items}
+    return gone.intersection(unseen)
 
 
 async def remove_files(remote: RemoteHost, root: str, paths: Collection[str]) -> str | None:

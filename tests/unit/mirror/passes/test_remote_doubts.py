@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.shell_host import ShellHost
+from tests.support.shell_host import ShellHost, failing_stat
 from tunnelkit.mirror.context import SyncContext
 from tunnelkit.mirror.passes.remote_doubts import RemoteDoubts
 from tunnelkit.mirror.record.manifest import Manifest
@@ -37,7 +37,7 @@ class Ground:
         self.doubts = RemoteDoubts(self.context, lambda: None)
 
     async def left(self) -> set[str]:
-        """What a pass would still send."""
+        """Returns the paths that a pass would still send."""
         changed = {"log": self.entry}
         scan = Scan(0, {"log": self.entry})
         await self.doubts.leave_removed(scan, changed, frozenset())
@@ -62,6 +62,12 @@ async def test_a_root_that_the_login_host_can_not_enter_stops_no_pass(ground: Gr
     shutil.rmtree(ground.there)
     assert await ground.left() == {"log"}
     assert ground.context.conflicts == {"log"}
+
+
+async def test_what_can_not_be_looked_at_is_not_taken_for_removed(tmp_path: Path) -> None:
+    ground = Ground(tmp_path, failing_stat(tmp_path / "bin", "log"))
+    assert await ground.left() == {"log"}
+    ground.manifest.close()
 
 
 async def test_a_login_host_that_hangs_delays_few_passes_and_not_for_long(ground: Ground) -> None:
