@@ -324,6 +324,27 @@ async def test_what_a_job_writes_again_in_the_same_second_comes(
         assert (rig.local / "out" / name).read_text() == "step 2\n"
 
 
+async def test_an_edit_that_only_its_content_shows_is_kept(
+    rsync_rig: Rig, far_programs: None
+) -> None:
+    """Size and time are those of the pull: tk can't tell it from what the job wrote again."""
+    rig = rsync_rig
+    rig.write(".gitignore", "out/\n")
+    mirror = await rig.started()
+    there = rig.write("out/log", "step 1\n", far=True)
+    await mirror.pull([str(rig.local / "out")])
+    now_ns = there.stat().st_mtime_ns
+    os.utime(rig.write("out/log", "mine 1\n"), ns=(now_ns, now_ns))
+    report = await mirror.pull([str(rig.local / "out")])
+    assert report.pulled == ("out/log",)
+    assert (rig.local / "out/log").read_text() == "step 1\n"
+    (kept,) = (rig.local / REPLACED_DIR).glob("*/out/log")
+    assert kept.read_text() == "mine 1\n"
+    assert [one.name for one in (rig.local / REPLACED_DIR).iterdir() if one.is_dir()] == [
+        kept.parent.parent.name
+    ]
+
+
 def goes_once_listed(rig: Rig, monkeypatch: pytest.MonkeyPatch, *paths: str) -> None:
     """A job that removes these files between the listing and the transfer."""
 

@@ -13,7 +13,7 @@ import os
 import posixpath
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.api import name_paths
@@ -276,20 +276,29 @@ async def _bring(
         big=big,
         stall_s=_STALL_S,
     )
+    # Size and time don't show whether the job wrote `other` again or the user edited them here.
+    kept = await asyncio.to_thread(own_dir, sides.local_root, _stamp()) if other else None
+    keeping = replace(rule, backup_dir=kept)
     came: set[str] = set()
     gone: set[str] = set()
     try:
-        for part in (sizes.keys() - other, other):
-            some, removed = await _fetch(sides, part, sizes, rule, listen)
+        for part, one in ((sizes.keys() - other, rule), (other, keeping)):
+            some, removed = await _fetch(sides, part, sizes, one, listen)
             came |= some
             gone |= removed
     finally:
         placed = {path: one for path, one in rule.placed.items() if one != before.get(path)}
         await asyncio.to_thread(pulled.note, placed, new_since_ns=since_ns)
-        await asyncio.to_thread(tidy, partial)
+        for directory in filter(None, (partial, kept)):
+            await asyncio.to_thread(tidy, directory)
     old = [path for path, (_, mtime_ns) in unsettled.items() if mtime_ns < since_ns]
     await asyncio.to_thread(pulled.settle, frozenset(old).difference(placed))
     return sorted(came), gone
+
+
+def _stamp() -> str:
+    """Return the name of a directory for what is replaced now."""
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
 
 
 async def _fetch(
@@ -335,10 +344,9 @@ async def take_theirs(sides: Sides, paths: Collection[str], wanted: Collection[s
             cause="a repository's own files: git runs what its configuration and hooks name",
             hint="look at them there; `tk sync --theirs` takes each that you name itself",
         )
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     await asyncio.to_thread(_check_parents, sides.local_root, paths)
     found = await listing(sides, sorted(paths))
-    kept = await asyncio.to_thread(own_dir, sides.local_root, stamp)
+    kept = await asyncio.to_thread(own_dir, sides.local_root, _stamp())
     rule = FetchRule(backup_dir=kept, safe_links=True, stall_s=_STALL_S)
     try:
         result = await sides.rsync.fetch(

@@ -29,7 +29,8 @@ def pull(
     tk pull results/best.ckpt train.log  these two
 
     Files that you mirror are left as they are, and so is a local file that is newer or that
-    you have edited since you pulled it. A
+    you have edited since you pulled it. If only a file's content shows that it changed since then,
+    here or there, the cluster's comes, and the copy here is kept in .tk-replaced. A
     repository's own files (.git) come only if you name them: git runs what they say.
     Called again after a broken connection, it goes on where it was. What can't be read there is
     named, and the exit code is 9; the rest comes. Files that the job removes meanwhile are
