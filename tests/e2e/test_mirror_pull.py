@@ -394,6 +394,26 @@ async def test_a_file_that_was_named_and_goes_meanwhile_fails_the_pull(
     assert (rig.local / "out/best.pt").exists()
 
 
+async def test_a_directory_that_was_named_and_goes_meanwhile_fails_the_pull(
+    rsync_rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = rsync_rig
+    rig.write(".gitignore", "out/\n")
+    mirror = await rig.started()
+    for name in ("out/run/1/a", "out/run/b", "out/best.pt"):
+        rig.write(name, far=True)
+
+    async def listed(sides: Sides, wanted: Sequence[str]) -> Listing:
+        found = await listing(sides, wanted)
+        shutil.rmtree(rig.far / "out/run")
+        return found
+
+    monkeypatch.setattr(pull_module, "listing", listed)
+    with pytest.raises(MirrorError, match=r"out/run is not on 127"):
+        await mirror.pull([str(rig.local / name) for name in ("out/run", "out/best.pt")])
+    assert (rig.local / "out/best.pt").exists()
+
+
 async def test_what_can_not_be_read_there_fails_the_pull_also_if_others_go(
     rsync_rig: Rig, far_programs: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

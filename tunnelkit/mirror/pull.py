@@ -12,19 +12,19 @@ import asyncio
 import os
 import posixpath
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.api import name_paths
 from tunnelkit.mirror.progress import Progress
+from tunnelkit.mirror.pull_rounds import Fetch, check_complete, named_and_gone
 from tunnelkit.mirror.record.manifest import Manifest
 from tunnelkit.mirror.record.pulled_files import PulledFiles
 from tunnelkit.mirror.remote.edits import relative_to
 from tunnelkit.mirror.remote.owner import OWNER_FILE
-from tunnelkit.mirror.remote.scripts import removed_paths
 from tunnelkit.mirror.same_moment import new_since_ns, written_again
-from tunnelkit.mirror.transfer.base import FetchRule, Transfer, TransferResult
+from tunnelkit.mirror.transfer.base import FetchRule, Transfer
 from tunnelkit.mirror.transfer.destination import admitted, hostile, own_dir, tidy
 from tunnelkit.mirror.transfer.listing import stream_items
 from tunnelkit.mirror.transfer.repository_files import unasked
@@ -222,7 +222,7 @@ async def pull(
         came, gone = await _bring(
             sides, sizes, record.pulled, progress, on_progress, since_ns=new_since_ns(found.at_s)
         )
-    if named := sorted(gone.intersection(wanted)):
+    if named := await named_and_gone(sides.remote, sides.real_root, wanted, gone):
         raise MirrorError(
             f"{name_paths(named)} is not on {sides.remote.destination()} any more",
             cause="it was removed there while it was pulled",
@@ -279,11 +279,12 @@ async def _bring(
     # Size and time don't show whether the job wrote `other` again or the user edited them here.
     kept = await asyncio.to_thread(own_dir, sides.local_root, _stamp()) if other else None
     keeping = replace(rule, backup_dir=kept)
+    fetch = Fetch(sides.remote, sides.rsync, sides.real_root)
     came: set[str] = set()
     gone: set[str] = set()
     try:
         for part, one in ((sizes.keys() - other, rule), (other, keeping)):
-            some, removed = await _fetch(sides, part, sizes, one, listen)
+            some, removed = await fetch.those_there(part, sizes, one, listen)
             came |= some
             gone |= removed
     finally:
@@ -299,38 +300,6 @@ async def _bring(
 def _stamp() -> str:
     """Return the name of a directory for what is replaced now."""
     return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-
-
-async def _fetch(
-    sides: Sides,
-    paths: Collection[str],
-    sizes: Mapping[str, int],
-    rule: FetchRule,
-    listen: Callable[[bytes], None],
-) -> tuple[set[str], set[str]]:
-    """Fetch those that are still there. Return those that came, and those that are gone."""
-    came: set[str] = set()
-    gone: set[str] = set()
-    left = set(paths)
-    while left:
-        size_bytes = sum(sizes[path] for path in left)
-        result = await sides.rsync.fetch(
-            left, sides.real_root, rule=rule, size_bytes=size_bytes, listen=listen
-        )
-        came |= result.came
-        if not result.partial:
-            break
-        # The exit code is the same whether files are gone or can't be read: the rest is fetched
-        # once more without those that are gone.
-        if result.failed:
-            _check_complete(result, sides)
-        left -= result.came
-        removed = await removed_paths(sides.remote, sides.real_root, left)
-        if not removed:
-            _check_complete(result, sides)
-        gone |= removed
-        left -= removed
-    return came, gone
 
 
 async def take_theirs(sides: Sides, paths: Collection[str], wanted: Collection[str]) -> str:
@@ -354,7 +323,7 @@ async def take_theirs(sides: Sides, paths: Collection[str], wanted: Collection[s
         )
     finally:
         await asyncio.to_thread(tidy, kept)
-    _check_complete(result, sides)
+    check_complete(result, sides.remote)
     if missing := frozenset(paths) - result.came:
         raise MirrorError(
             f"{name_paths(sorted(missing))} did not come from {sides.remote.destination()}",
@@ -362,16 +331,6 @@ async def take_theirs(sides: Sides, paths: Collection[str], wanted: Collection[s
             hint="look at it there with `tk run ls -l`; `tk sync --ours` keeps the laptop's",
         )
     return str(kept)
-
-
-def _check_complete(result: TransferResult, sides: Sides) -> None:
-    if result.partial:
-        raise MirrorError(
-            f"not all files came from {sides.remote.destination()}",
-            cause=result.error_text or None,
-            hint="put that right and call it again: it goes on where it was",
-            transient=True,
-        )
 
 
 def _check_parents(local_root: str, paths: Collection[str]) -> None:
