@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from tunnelkit.mirror import pull as pull_module
 from tunnelkit.mirror.passes.syncer import Syncer
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.pull import Listing, PullReport, Sides, listing, pull
+from tunnelkit.mirror.transfer.tar import TarTransfer
 from tunnelkit.mirror.tree.ignore import REPLACED_DIR
 
 pytestmark = needs_rsync
@@ -378,6 +379,32 @@ async def test_a_job_that_removes_its_files_meanwhile(
     report = await mirror.pull([str(rig.local / "out")])
     assert (report.pulled, report.gone) == ((), ("out/best.pt", "out/same.pt"))
     assert (rig.local / "out/best.pt").read_text() == "best.pt"
+
+
+async def test_tar_sends_what_stays_here_only_once(
+    rsync_rig: Rig, sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig, rounds, fetch = rsync_rig, [], TarTransfer.fetch
+
+    async def counted(self: TarTransfer, paths: Collection[str], *args: Any, **more: Any) -> Any:
+        rounds.append(sorted(paths))
+        return await fetch(self, paths, *args, **more)
+
+    monkeypatch.setattr(TarTransfer, "fetch", counted)
+    with far_path(sshd, tmp_path / "bin", without=("rsync",)):
+        rig.write(".gitignore", "out/\n")
+        mirror = await rig.started()
+        rig.write("out/same.pt", far=True)
+        (rig.far / "out/same_big.pt").write_bytes(b"x" * (9 << 20))
+        await mirror.pull([str(rig.local / "out")])
+        rig.write("out/step.pt", far=True)
+        rig.write("out/best.pt", far=True)
+        goes_once_listed(rig, monkeypatch, "out/step.pt")
+        rounds.clear()
+        report = await mirror.pull([str(rig.local / "out")])
+    assert report.kept == ("out/same.pt", "out/same_big.pt")
+    assert (report.pulled, report.gone) == (("out/best.pt",), ("out/step.pt",))
+    assert len(rounds) == 1
 
 
 async def test_a_file_that_was_named_and_goes_meanwhile_fails_the_pull(

@@ -11,6 +11,9 @@ from tunnelkit.mirror.remote.scripts import removed_paths
 from tunnelkit.mirror.transfer.base import FetchRule, Transfer, TransferResult
 from tunnelkit.remote_script import RemoteHost
 
+#: A job may remove files in each of them.
+_MOST_ROUNDS = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
@@ -33,7 +36,9 @@ class Fetch:
         came: set[str] = set()
         gone: set[str] = set()
         left = set(paths)
-        while left:
+        for n in range(_MOST_ROUNDS):
+            if not left:
+                break
             size_bytes = sum(sizes[path] for path in left)
             result = await self.transfer.fetch(
                 left, self.real_root, rule=rule, size_bytes=size_bytes, listen=listen
@@ -45,9 +50,9 @@ class Fetch:
             # fetched once more without those that are gone.
             if result.failed:
                 check_complete(result, self.remote)
-            left -= result.came
+            left -= result.came | result.kept
             removed = await removed_paths(self.remote, self.real_root, left)
-            if not removed:
+            if not removed or (n == _MOST_ROUNDS - 1 and left != removed):
                 check_complete(result, self.remote)
             gone |= removed
             left -= removed

@@ -21,6 +21,7 @@ class TransferResult:
     stdout: has a line of rsync's `%i %n` for each file that was replaced.
     error_text: what failed, if `partial`.
     came: the files that `fetch` has put in place. failed: those that came and could not be.
+    kept: those for which the laptop's file stays, as far as the transfer knows them.
     """
 
     exit_code: int
@@ -28,6 +29,7 @@ class TransferResult:
     error_text: str
     came: frozenset[str] = frozenset()
     failed: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
 
     @property
     def partial(self) -> bool:

@@ -93,8 +93,9 @@ class BigFetch:
         finally:
             await asyncio.to_thread(self._placer.close)
         text = next(iter(failed.values()), "")
-        came, not_placed = frozenset(self._placer.came), failed.keys() - self._gone
-        return TransferResult(23 if failed else 0, b"", text, came, frozenset(not_placed))
+        came, kept = frozenset(self._placer.came), frozenset(self._placer.kept)
+        not_placed = frozenset(failed.keys() - self._gone)
+        return TransferResult(23 if failed else 0, b"", text, came, not_placed, kept)
 
     async def _fetch(self, path: str, found: RemoteStat, mode: int) -> None:
         arrival = Arrival(found.size, found.mtime_s * _NS, exact=False)

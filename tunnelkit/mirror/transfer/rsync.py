@@ -166,7 +166,8 @@ class Rsync:
             why = next(iter(stage.failed.values()))
             came, failed = frozenset(stage.came), frozenset(stage.failed)
             return TransferResult(23, b"", result.error_text or why, came, failed)
-        return replace(result, came=frozenset(stage.came))
+        # An rsync that finds the laptop's file the same does not send it: it is not in `kept`.
+        return replace(result, came=frozenset(stage.came), kept=frozenset(stage.kept))
 
     async def differing(
         self, paths: Collection[str], remote_root: str, *, size_bytes: int

@@ -69,6 +69,7 @@ class StagingDirectory:
         # Held as long as the transfer lives: see `_remove_left`.
         self._lock = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.came: dict[str, bool] = {}
+        self.kept: set[str] = set()
         self.failed: dict[str, str] = {}
         self._distrusted = self._has_basis = False
         self._found: dict[str, tuple[int, Arrival]] = {}
@@ -153,7 +154,7 @@ class StagingDirectory:
                         self.failed[path] = f"{path!a} is neither a file nor a symlink there"
             placer.links(links)
         finally:
-            self.came = placer.came
+            self.came, self.kept = placer.came, placer.kept
             self.failed.update(placer.failed)
             placer.close()
             source.close()

@@ -103,6 +103,7 @@ class TarTransfer:
             done.error_text or more.error_text,
             done.came | more.came,
             done.failed | more.failed,
+            done.kept | more.kept,
         )
 
     async def _fetch_small(
@@ -158,7 +159,8 @@ class TarTransfer:
             text = f"did not come: {name_paths(sorted(missing))}"
         await asyncio.sleep(0)  # first run the callbacks that the thread has scheduled
         came, failed = frozenset(unpacker.came), frozenset(unpacker.failed)
-        return TransferResult(23 if missing else 0, b"", text, came, failed)
+        kept = frozenset(unpacker.kept)
+        return TransferResult(23 if missing else 0, b"", text, came, failed, kept)
 
     async def differing(
         self, paths: Collection[str], remote_root: str, *, size_bytes: int
