@@ -16,7 +16,13 @@ from tests.support.big_transfer import under_way
 from tests.support.far_path import far_path
 from tests.support.mirror_rig import Rig, children, needs_rsync, tree, until
 from tests.support.mirror_sshd import Sshd
-from tunnelkit.errors import MirrorConflict, MirrorError, MirrorHalted, TunnelkitError
+from tunnelkit.errors import (
+    MirrorConflict,
+    MirrorError,
+    MirrorHalted,
+    TimeoutExpired,
+    TunnelkitError,
+)
 from tunnelkit.mirror import mirror as mirror_module
 from tunnelkit.mirror import pull as pull_module
 from tunnelkit.mirror.passes.syncer import Syncer
@@ -323,6 +329,33 @@ async def test_what_a_job_writes_again_in_the_same_second_comes(
     assert report.kept == ("out/kept",)
     for name in after:
         assert (rig.local / "out" / name).read_text() == "step 2\n"
+
+
+async def test_outputs_come_though_a_file_is_not_read_there_in_time(
+    rsync_rig: Rig, far_programs: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was new when it was pulled, and a digest of it takes too long; the next pull asks again"""
+    rig, run = rsync_rig, rsync_rig.remote.run
+    rig.write(".gitignore", "out/\n")
+    mirror = await rig.started()
+    there = rig.write("out/log", "step 1\n", far=True)
+    await mirror.pull([str(rig.local / "out")])
+    now_ns = there.stat().st_mtime_ns
+    os.utime(rig.write("out/log", "step 2\n", far=True), ns=(now_ns, now_ns))
+    rig.write("out/new", far=True)
+
+    async def late(argv: Sequence[str], **more: Any) -> Any:
+        if "sha256sum" in " ".join(argv):
+            raise TimeoutExpired("no answer in time", transient=True)
+        return await run(argv, **more)
+
+    monkeypatch.setattr(rig.remote, "run", late)
+    report = await mirror.pull([str(rig.local / "out")])
+    assert (report.pulled, report.uncompared) == (("out/new",), ("out/log",))
+    monkeypatch.setattr(rig.remote, "run", run)
+    report = await mirror.pull([str(rig.local / "out")])
+    assert (report.pulled, report.uncompared) == (("out/log",), ())
+    assert (rig.local / "out/log").read_text() == "step 2\n"
 
 
 async def test_an_edit_that_only_its_content_shows_is_kept(

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tunnelkit.errors import MirrorError
+from tunnelkit.errors import MirrorError, TimeoutExpired
 from tunnelkit.mirror.api import name_paths
 from tunnelkit.mirror.progress import Progress
 from tunnelkit.mirror.pull_rounds import Fetch, check_complete, named_and_gone
@@ -74,7 +74,8 @@ class PullReport:
     gone: listed, and removed there before they came.
     owned: left out since the mirror or a repository owns them. mirrored: those of `pulled` that no
     ignore rule names: the mirror owns them from now on. unread: what could not be listed there, so
-    that not all below it was fetched.
+    that not all below it was fetched. uncompared: those of `kept` that the job may have written
+    again in the moment of the last pull, and that could not be read there in time.
     """
 
     pulled: tuple[str, ...] = ()
@@ -85,6 +86,7 @@ class PullReport:
     refused: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
+    uncompared: tuple[str, ...] = ()
     duration_s: float = 0.0
 
 
@@ -216,10 +218,11 @@ async def pull(
     await asyncio.to_thread(_check_parents, sides.local_root, sizes)
     came: list[str] = []
     gone: set[str] = set()
+    uncompared: set[str] = set()
     await asyncio.to_thread(record.mark_pulled, sizes)
     if sizes:
         progress = Progress(len(sizes), sum(sizes.values()))
-        came, gone = await _bring(
+        came, gone, uncompared = await _bring(
             sides, sizes, record.pulled, progress, on_progress, since_ns=new_since_ns(found.at_s)
         )
     if named := await named_and_gone(sides.remote, sides.real_root, wanted, gone):
@@ -238,6 +241,7 @@ async def pull(
         owned=tuple(sorted(ours)),
         unread=tuple(sorted(set(found.unread))),
         gone=tuple(sorted(gone)),
+        uncompared=tuple(sorted(uncompared)),
         duration_s=time.monotonic() - begin,
     )
 
@@ -254,8 +258,9 @@ async def _bring(
     on_progress: OnProgress,
     *,
     since_ns: int,
-) -> tuple[list[str], set[str]]:
-    """Fetch these files. Return those that came, and those that were removed there meanwhile.
+) -> tuple[list[str], set[str], set[str]]:
+    """Fetch these files. Return those that came, those that were removed there meanwhile, and
+    those of which it is not known whether the job has written them again.
 
     since_ns: see `new_since_ns`."""
     partial = await asyncio.to_thread(own_dir, sides.local_root, "partial")
@@ -266,35 +271,39 @@ async def _bring(
 
     big = frozenset(path for path, size_bytes in sizes.items() if size_bytes > _BIG_BYTES)
     before, unsettled = pulled.placed(sizes), pulled.unsettled(sizes)
-    other = await written_again(sides.remote, sides.real_root, sides.local_root, unsettled, sizes)
     rule = FetchRule(
         newer_stays=True,
         placed=dict(before),
-        other=other,
         safe_links=True,
         partial_dir=partial,
         big=big,
         stall_s=_STALL_S,
     )
-    # Size and time don't show whether the job wrote `other` again or the user edited them here.
-    kept = await asyncio.to_thread(own_dir, sides.local_root, _stamp()) if other else None
-    keeping = replace(rule, backup_dir=kept)
     fetch = Fetch(sides.remote, sides.rsync, sides.real_root)
-    came: set[str] = set()
-    gone: set[str] = set()
+    kept = None
+    uncompared: set[str] = set()
     try:
-        for part, one in ((sizes.keys() - other, rule), (other, keeping)):
-            some, removed = await fetch.those_there(part, sizes, one, listen)
-            came |= some
-            gone |= removed
+        came, gone = await fetch.those_there(sizes, sizes, rule, listen)
+        try:  # only now: it may take long, and what else there is has come
+            other = await written_again(
+                sides.remote, sides.real_root, sides.local_root, unsettled, sizes
+            )
+        except (MirrorError, TimeoutExpired):
+            other, uncompared = frozenset(), unsettled.keys() - came - gone
+        if other:
+            # Size and time don't show whether the job wrote them again or the user edited them.
+            kept = await asyncio.to_thread(own_dir, sides.local_root, _stamp())
+            keeping = replace(rule, other=other, backup_dir=kept)
+            some, removed = await fetch.those_there(other, sizes, keeping, listen)
+            came, gone = came | some, gone | removed
     finally:
         placed = {path: one for path, one in rule.placed.items() if one != before.get(path)}
         await asyncio.to_thread(pulled.note, placed, new_since_ns=since_ns)
         for directory in filter(None, (partial, kept)):
             await asyncio.to_thread(tidy, directory)
-    old = [path for path, (_, mtime_ns) in unsettled.items() if mtime_ns < since_ns]
-    await asyncio.to_thread(pulled.settle, frozenset(old).difference(placed))
-    return sorted(came), gone
+    old = {path for path, (_, mtime_ns) in unsettled.items() if mtime_ns < since_ns}
+    await asyncio.to_thread(pulled.settle, old.difference(placed, uncompared))
+    return sorted(came), gone, uncompared
 
 
 def _stamp() -> str:

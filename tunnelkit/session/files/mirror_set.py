@@ -228,6 +228,7 @@ class MirrorSet:
                 (*total.refused, *_all_below(mirror, one.refused)),
                 (*total.unread, *_all_below(mirror, one.unread)),
                 (*total.gone, *_all_below(mirror, one.gone)),
+                (*total.uncompared, *_all_below(mirror, one.uncompared)),
             )
         return replace(total, duration_s=time.monotonic() - begin)
 

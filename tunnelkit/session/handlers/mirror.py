@@ -65,5 +65,6 @@ async def pull(mirrors: MirrorSet, request: Pull, connection: ControlConnection)
         "refused": list(report.refused),
         "unread": list(report.unread),
         "gone": list(report.gone),
+        "uncompared": list(report.uncompared),
         "duration_s": report.duration_s,
     }

@@ -95,6 +95,7 @@ class PullAnswer(TypedDict):
     refused: list[str]
     unread: list[str]
     gone: list[str]
+    uncompared: list[str]
     duration_s: float
 
 

@@ -89,6 +89,11 @@ def show_report(answer: PullAnswer) -> None:
     _list("not brought: no file there, or a symlink that leads out", answer["refused"])
     _list("not brought: removed there while they were pulled", answer["gone"])
     _list(
+        "left as they are: not read there in time, so it is not known if they changed in the moment"
+        " of the last pull",
+        answer["uncompared"],
+    )
+    _list(
         "left as they are: mirrored from here (`tk sync --theirs` for edits), or a repository's own"
         " files; what lies in a .git comes if you name that .git",
         answer["owned"],

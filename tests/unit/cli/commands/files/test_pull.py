@@ -17,6 +17,7 @@ _ANSWER: PullAnswer = {
     "refused": [],
     "unread": [],
     "gone": ["out/b"],
+    "uncompared": [],
     "duration_s": 0.1,
 }
 
