@@ -149,7 +149,7 @@ class Rsync:
         options = ["--no-implied-dirs", f"--timeout={rule.stall_s}", *stage.options()]
         if not rule.newer_stays or rule.other.issuperset(paths):
             options.append("--ignore-times")
-        elif self._compares_ns:
+        elif self._compares_ns and await asyncio.to_thread(stage.keeps_ns):
             options.append("--modify-window=-1")
         if rule.partial_dir is not None:
             options.append(f"--partial-dir={rule.partial_dir}")

@@ -41,6 +41,8 @@ _REFUSALS = ("ABORTING due to", "rejecting ", "unsafe pathname")
 _TOO_LARGE = "File too large"
 _LEAST_LIMIT_BYTES = 4 << 30
 _TICK_S = 0.25
+#: A time that every coarser clock would round.
+_ODD_NS = 1_000_000_001_123_456_789
 _SPARE_ENTRIES = 64
 #: Limit for rsync's list of files: a hostile sender's list has no end.
 _MEMORY_BYTES = 4 << 30
@@ -89,6 +91,18 @@ class StagingDirectory:
         """Return the options that rsync needs to write into `new`."""
         basis = [f"--compare-dest={self.basis}"] if self._has_basis else []
         return ["--munge-links", "--no-devices", "--no-specials", *basis]
+
+    def keeps_ns(self) -> bool:
+        """Return True if the file system keeps the nanoseconds of a file's time.
+
+        One that rounds them would make every file that came differ from the one there."""
+        probe = self._directory / "time"
+        try:
+            probe.write_bytes(b"")
+            os.utime(probe, ns=(_ODD_NS, _ODD_NS))
+            return probe.stat().st_mtime_ns == _ODD_NS
+        except OSError:
+            return False
 
     def bounded(self, argv: Sequence[str]) -> list[str]:
         """Return the command with limits on its memory and on the size of each file."""
