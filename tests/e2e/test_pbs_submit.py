@@ -92,7 +92,12 @@ async def test_a_failed_job_is_kept_and_let_go(project: Project, server: StandIn
     words = ["submit", "--json", "--post-mortem", *options, str(path)]
     job = (await project.tk(*words)).json["job"]
     spool = server.root / f"{job.partition('.')[0]}.OU"
-    await eventually(lambda: "the job is kept" in spool.read_text(), "it stands", 60)
+    await eventually(
+        # The server may not have started it yet.
+        lambda: spool.exists() and "the job is kept" in spool.read_text(),
+        "it stands",
+        60,
+    )
     (shown,) = (await project.tk("keep", "--json")).json
     assert (shown["job"], shown["node"], shown["cpus"]) == (job.partition(".")[0], "node1", 2)
     assert 3000 < shown["limit_s"] - shown["since_s"] <= 3600
