@@ -11,11 +11,12 @@ import secrets
 import shutil
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from tests.support.far_path import far_path
 from tests.support.mirror_sshd import SSHD, Sshd, SshRemote, descendants
 from tunnelkit.errors import ConnectionFailed, TunnelkitError
 from tunnelkit.link.base import ByteStream
@@ -194,6 +195,16 @@ async def rig(request: pytest.FixtureRequest, sshd: Sshd, tmp_path: Path) -> Asy
 async def rsync_rig(sshd: Sshd, tmp_path: Path) -> AsyncIterator[Rig]:
     async with made_rig(sshd, tmp_path, live=False) as made:
         yield made
+
+
+@pytest.fixture(params=["rsync", "tar"])
+def far_programs(request: pytest.FixtureRequest, sshd: Sshd, tmp_path: Path) -> Iterator[None]:
+    """A login host with rsync, and one without."""
+    if request.param == "rsync":
+        yield
+        return
+    with far_path(sshd, tmp_path / "bin", without=("rsync",)):
+        yield
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tunnelkit.diagnosis.codes.registry import CODES
 from tunnelkit.diagnosis.evidence.cluster import (
     ClusterView,
     GpuCount,
@@ -14,6 +15,8 @@ from tunnelkit.diagnosis.evidence.cluster import (
     Window,
 )
 from tunnelkit.diagnosis.evidence.job import GpuNeed, JobView, NodeNeed, Shape
+from tunnelkit.diagnosis.verdict import Verdict
+from tunnelkit.diagnosis.waiting.rules import judge_waiting
 from tunnelkit.model import JobState
 
 #: On a full minute.
@@ -130,3 +133,21 @@ def behind(job_id: str = "60") -> QueuedJob:
 def runs(job_id: str, nodes: str, *, until_min: float = 30, cpus: int = 8) -> RunningJob:
     """A running job of lee's."""
     return RunningJob(job_id, "lee", tuple(nodes.split()), NOW_S + until_min * 60, cpus)
+
+
+def verdict(one: JobView, around: ClusterView) -> Verdict:
+    """The only verdict on a waiting job."""
+    [found] = judge_waiting(one, around, NOW_S)
+    assert found.code in CODES
+    return found
+
+
+def lines(found: Verdict, label: str) -> list[str]:
+    """The texts of the evidence under one label."""
+    return [one.text for one in found.because if one.label == label]
+
+
+def window(name: str, begins_min: float, *nodes: str, maintenance: bool = True) -> Window:
+    """A reservation of an hour."""
+    start_s = NOW_S + begins_min * 60
+    return Window(name, start_s, start_s + 3600, nodes, maintenance)
