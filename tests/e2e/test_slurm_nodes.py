@@ -13,7 +13,7 @@ import pytest
 from tests.support import processes
 from tests.support.processes import Seen
 from tests.support.pty_terminal import on_a_terminal
-from tests.support.tkrig import PROGRAM, Project, line_of
+from tests.support.tkrig import PATIENCE_S, PROGRAM, Project, line_of
 from tunnelkit import lab as tk_lab
 from tunnelkit.lab import LabInfo
 from tunnelkit.scheduler.poller import SETTLED_S
@@ -63,6 +63,17 @@ def on_login(project: Project) -> list[Seen]:
 
 def named(seen: list[Seen]) -> str:
     return "\n".join(map(str, seen))
+
+
+async def only_srun_stays(project: Project) -> None:
+    """srun itself, and the process of its own that watches it. Another command may be ending."""
+    until_s = time.monotonic() + PATIENCE_S
+    while True:
+        here = [one for one in on_login(project) if one.program != "sshd:"]
+        if 1 <= len(here) <= 2 and {one.program for one in here} == {"srun"}:
+            return
+        assert time.monotonic() < until_s, named(here)
+        await asyncio.sleep(0.2)
 
 
 async def lands_there(project: Project, job: str) -> None:
@@ -145,7 +156,5 @@ async def test_all_of_them_by_srun(asked: Path, project: Project) -> None:
     status = await project.up("--nodes", "2", "--gpus", "1", "--cpus", "2")
     await project.loop("python", "2.py")
     await project.ready()
-    here = [one for one in on_login(project) if one.program != "sshd:"]
-    # srun itself, and the process of its own that watches it.
-    assert len(here) <= 2 and {one.program for one in here} == {"srun"}, named(here)
+    await only_srun_stays(project)
     await lands_there(project, status["job"]["id"])

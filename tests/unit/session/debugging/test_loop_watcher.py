@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,6 +73,30 @@ async def test_the_newest_output_and_each_event_reach_a_slow_terminal() -> None:
     assert channel.records[1].event() == {"event": "skipped", "records": 3}
     assert kinds[0] == (EVENT, 0)
     assert kinds[2:] == [(STDOUT, number) for number in range(4, 11)] + [(EVENT, 11)]
+
+
+async def test_a_terminal_that_reads_nothing_costs_little() -> None:
+    """Records of a node that lies: events as large as they may be, and output of no bytes."""
+    channel, watcher = begun()
+    large = event_payload("none", text="x" * (1 << 20))
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            watcher.send(LoopRecord(EVENT, number, bytes(bytearray(large))))
+        for number in range(100, 100_000):
+            watcher.send(output(number, 0))
+        now_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert now_bytes < 16 << 20
+    watcher.end()
+    shown = channel.records[-1]
+    assert (shown.kind, shown.number) == (STDOUT, 99_999)
+    # An event stays, the newest; all the others are named.
+    kept = [one for one in channel.records if one.payload == large]
+    assert [one.number for one in kept] == [99]
+    [note] = [one for one in channel.records if one.kind == EVENT and one not in kept]
+    assert note.event()["records"] + len(channel.records) - 1 == 100_000
 
 
 async def test_what_waits_is_sent_before_the_end() -> None:
