@@ -150,6 +150,8 @@ class Pipe:
         self.sent += 1
         self.other._pieces.put_nowait(data)
 
+    write_soon = write_nowait
+
     def is_read(self) -> bool:
         """Return True if the other end has taken all that was sent."""
         return self.other is not None and self.other._pieces.empty()
@@ -179,7 +181,7 @@ class _DebuggeeChannel:
         self.shared: SharedDebuggee | None = None
         self._frames = DapReader()
 
-    def write_nowait(self, data: bytes) -> None:
+    def write_soon(self, data: bytes) -> None:
         for body in self._frames.feed(data):
             if not self.rank.mute:
                 self.send(self.rank.answer(parse(body)))

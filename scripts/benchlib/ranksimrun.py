@@ -16,7 +16,7 @@ from benchlib.measure import Series
 from benchlib.ranksim import SimRanks, console
 from benchlib.rankways import pss_bytes
 from benchlib.report import table
-from tunnelkit.cli.views.ranks import view_of
+from tunnelkit.cli.views.ranks_text import view_of
 from tunnelkit.debug.ranks_view.describe import describe
 from tunnelkit.session.handlers.ranks import RankLooks
 from tunnelkit.session.runtime.control_calls import Ranks

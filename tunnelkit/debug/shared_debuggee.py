@@ -194,7 +194,8 @@ class SharedDebuggee:
 
     def _send(self, request: bytes) -> None:
         if request and not self._channel.is_over:
-            self._channel.write_nowait(request)
+            # Many ranks are asked at once.
+            self._channel.write_soon(request)
 
     async def pause(self, patience_s: float) -> bool:
         """Pause all threads, as a console does; False if none has stopped after that time."""

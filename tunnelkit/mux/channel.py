@@ -10,6 +10,8 @@ from tunnelkit.wire.endpoint import Endpoint
 HIGH_WATER_BYTES = 512 * 1024
 #: Unread pieces are joined up to this size, so that many tiny ones don't cost an object each.
 _JOIN_BYTES = 4096
+#: A longer message waits for no other one.
+_SMALL_BYTES = 4096
 
 
 class ChannelOwner(Protocol):
@@ -19,6 +21,9 @@ class ChannelOwner(Protocol):
 
     def flush(self) -> None:
         """Put on the link what is queued."""
+
+    def flush_soon(self) -> None:
+        """Put it there with what other channels write in this round of the event loop."""
 
     def consumed(self, channel_id: int, count: int) -> None:
         """Give the peer credit for bytes that the application has read."""
@@ -87,6 +92,10 @@ class Channel:
 
         Bytes written after the peer has closed are dropped (see `closed`)."""
         self.write_nowait(data)
+        await self.room()
+
+    async def room(self) -> None:
+        """Wait while too much is queued."""
         while not self._over.is_set() and self._mux.endpoint.buffered(self.id) > HIGH_WATER_BYTES:
             self._writable.clear()
             self._mux.wake_when_drained(self)
@@ -97,6 +106,18 @@ class Channel:
         if not self._over.is_set():
             self._mux.endpoint.send(self.id, data)
             self._mux.flush()
+
+    def write_soon(self, data: bytes) -> None:
+        """Send a small message without waiting, together with those of other channels.
+
+        For many peers that are asked at once, and answer at once.
+        """
+        if not self._over.is_set():
+            self._mux.endpoint.send(self.id, data)
+            if len(data) <= _SMALL_BYTES:
+                self._mux.flush_soon()
+            else:
+                self._mux.flush()
 
     def write_eof(self) -> None:
         """Tell the peer that no more bytes come."""

@@ -19,6 +19,8 @@ _PULL_BYTES = 256 * 1024
 #: An acknowledgement waits so long for a frame to go with: nothing waits for it, and alone it
 #: costs a packet, and a wake-up of every process on the way.
 _ACK_DELAY_S = 0.02
+#: Small messages of one round of the event loop that go out together.
+_TOGETHER = 16
 _TOLD_FAILURES = 10
 
 OnChannel = Callable[[Channel, Dict[str, object]], None]
@@ -49,6 +51,8 @@ class Mux:
         self._ended: Optional[str] = None
         self._ack_timer: Optional[asyncio.TimerHandle] = None
         self._failures = 0
+        #: Messages of this round, by `flush_soon`.
+        self._soon = 0
         self.last_heard = 0.0
 
     # -- link -------------------------------------------------------------
@@ -161,6 +165,28 @@ class Mux:
         elif self._ack_timer is None:
             loop = asyncio.get_running_loop()
             self._ack_timer = loop.call_later(_ACK_DELAY_S, self._flush_ack)
+
+    def flush_soon(self) -> None:
+        """As `flush`, but of a round of the event loop only the first message goes out at once.
+
+        The others go together: alone, each costs a packet and wakes every process on the way.
+        """
+        self._soon += 1
+        if self._soon == 1:
+            asyncio.get_running_loop().call_soon(self._end_round)
+        elif self._soon <= _TOGETHER:
+            return
+        else:
+            self._soon = 1
+        self.flush()
+
+    def _end_round(self) -> None:
+        held, self._soon = self._soon > 1, 0
+        if held:
+            # More of them may come in the next round.
+            self._soon = 1
+            asyncio.get_running_loop().call_soon(self._end_round)
+            self.flush()
 
     def _flush_ack(self) -> None:
         self._ack_timer = None

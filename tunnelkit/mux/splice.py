@@ -27,9 +27,11 @@ def quick_ack(sock: socket.socket) -> None:
 
     The kernel forgets the setting, so it is renewed after each read.
     """
-    if _QUICKACK is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-        with contextlib.suppress(OSError):
+    if _QUICKACK is not None:
+        try:
             sock.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
+        except OSError:
+            pass  # not TCP; to ask for its family first takes longer
 
 
 def _reset_on_close(sock: socket.socket) -> None:
@@ -141,7 +143,7 @@ class _Splice:
                 self._check()
                 return
             if piece:
-                self._channel.write_nowait(piece)
+                self._channel.write_soon(piece)
             if self._replies is not None:
                 self._to_socket()
             if self._channel.is_full():

@@ -166,7 +166,7 @@ def answers(channel: Channel, commands: list[str]) -> None:
             answer.update(request_seq=request["seq"], command=request["command"])
             channel.received(frame(json.dumps(answer).encode()))
 
-    channel.write_nowait = write  # type: ignore[method-assign]
+    channel.write_soon = write  # type: ignore[method-assign]
 
 
 async def test_only_the_rank_of_f5_has_an_adapter_ahead() -> None:

@@ -26,7 +26,7 @@ class FakeChannel:
         self.frames = DapReader()
         self.asked: list[Any] = []
 
-    def write_nowait(self, data: bytes) -> None:
+    def write_soon(self, data: bytes) -> None:
         self.asked += [json.loads(body) for body in self.frames.feed(data)]
 
 

@@ -383,3 +383,36 @@ async def test_nothing_is_said_without_need() -> None:
         muxes: list[Mux] = [pair.client.mux, pair.server.mux]
         await until(lambda: all(mux.endpoint.unacked_bytes == 0 for mux in muxes))
         assert not any(mux.endpoint.has_outgoing() for mux in muxes)
+
+
+async def test_small_messages_of_one_round_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a single message nothing waits; of 40, two bunches of 16 and the rest."""
+    async with ends() as pair:
+        channels = [pair.client.mux.open({}) for _ in range(40)]
+        await until(lambda: len(pair.server.channels) == 40)
+        sizes: list[int] = []
+        writev = os.writev
+
+        def counted(fd: int, buffers: Any) -> int:
+            sizes.append(sum(bytes(one) == b"hello" for one in buffers))
+            return writev(fd, buffers)
+
+        monkeypatch.setattr(os, "writev", counted)
+        for channel in channels:
+            channel.write_soon(b"hello")
+        assert [one for one in sizes if one] == [1, 16, 16]
+        await until(lambda: all(one._chunks for one in pair.server.channels))
+        assert [one for one in sizes if one] == [1, 16, 16, 7]
+        # The round is over: the next one begins at once.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        channels[0].write_soon(b"hello")
+        assert [one for one in sizes if one][4:] == [1]
+
+
+async def test_a_long_message_waits_for_no_other() -> None:
+    async with ends() as pair:
+        channel = pair.client.mux.open({})
+        for _ in range(2):
+            channel.write_soon(b"x" * 10_000)
+            assert channel.queued_bytes == 0

@@ -36,6 +36,9 @@ class Debuggee:
         self._sock = sock
         self._sending = asyncio.Lock()
         self._ahead = ReadAhead()
+        # Hanging up would let the program go: a value may be longer than any message.
+        self._frames = DapReader(refusal)
+        self._waits: asyncio.Future[List[bytes]]
         self._channel: Optional[Channel] = None
         self._offered = asyncio.Event()
         self._stopped: Dict[object, bytes] = {}
@@ -98,25 +101,52 @@ class Debuggee:
     async def _read(self) -> None:
         """Messages from the debuggee; without a session they are only taken note of."""
         loop = asyncio.get_running_loop()
-        # Hanging up would let the program go: a value may be longer than any message.
-        frames = DapReader(refusal)
         try:
             while True:
-                data = await loop.sock_recv(self._sock, _READ_BYTES)
-                if not data:
-                    return
-                quick_ack(self._sock)
-                up: List[bytes] = []
-                down: List[bytes] = []
-                for body in frames.feed(data):
-                    moved = self._ahead.up(body) if self._channel else Moved([body], [])
-                    up += [out for one in moved.to_session for out in self._pass_up(one)]
-                    down += moved.to_debuggee
-                if up and self._channel is not None:
-                    await self._channel.write(_framed(up))
+                self._waits = loop.create_future()
+                loop.add_reader(self._sock, self._readable)
+                try:
+                    down = await self._waits
+                finally:
+                    loop.remove_reader(self._sock)
+                if self._channel is not None:
+                    await self._channel.room()
                 await self._send(down)
         except (OSError, DapError):
             return
+
+    def _readable(self) -> None:
+        """Pass on what has come, within the event that brings it: many ranks answer at once.
+
+        What needs a task, that is to wait or to send, ends the reading for a moment.
+        """
+        if self._waits.done():
+            return
+        try:
+            data = self._sock.recv(_READ_BYTES)
+            if not data:
+                raise ConnectionResetError
+            quick_ack(self._sock)
+            down = self._take(data)
+            if down or (self._channel is not None and self._channel.is_full()):
+                self._waits.set_result(down)
+        except (BlockingIOError, InterruptedError):
+            return
+        except Exception as error:
+            # Whatever a debuggee sends, only its own connection ends.
+            self._waits.set_exception(error)
+
+    def _take(self, data: bytes) -> List[bytes]:
+        """Pass on the debuggee's messages; return those to send to it."""
+        up: List[bytes] = []
+        down: List[bytes] = []
+        for body in self._frames.feed(data):
+            moved = self._ahead.up(body) if self._channel else Moved([body], [])
+            up += [out for one in moved.to_session for out in self._pass_up(one)]
+            down += moved.to_debuggee
+        if up and self._channel is not None:
+            self._channel.write_soon(_framed(up))
+        return down
 
     async def _send(self, bodies: List[bytes]) -> None:
         if bodies:

@@ -1,9 +1,9 @@
 """The kind of a DAP message, read from its first bytes.
 
 A session of thousands of steps must not pay a JSON parse a message. Every sender has a habit:
-debugpy's adapter writes seq, type, then the name (messaging.py, `_prettify`); VS Code writes the
-command first; most others do as debugpy. Messages of another order are parsed, which costs
-microseconds and nothing else.
+debugpy's adapter writes seq, type, then the name (messaging.py, `_prettify`); pydevd writes seq
+last; VS Code writes the command first; most others do as debugpy. Messages of another order are
+parsed, which costs microseconds and nothing else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OTHER = ""
 Envelope = tuple[str, bytes, int]
 
 _HEAD = re.compile(
-    rb'\{\s*"seq"\s*:\s*-?\d+\s*,\s*"type"\s*:\s*"'
+    rb'\{\s*(?:"seq"\s*:\s*-?\d+\s*,\s*)?"type"\s*:\s*"'
     rb'(?:event"\s*,\s*"event"\s*:\s*"(\w+)"'
     rb'|response"\s*,\s*"request_seq"\s*:\s*(\d+)\s*,\s*"success"\s*:\s*\w+\s*,'
     rb'\s*"command"\s*:\s*"(\w+)"'

@@ -277,7 +277,7 @@ class ConsoleServer:
 
     def _send(self, message: ToConsole) -> None:
         if not self._channel.is_over:
-            self._channel.write_nowait(frame(dump(message)))
+            self._channel.write_soon(frame(dump(message)))
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
         start(self._tasks, work)

@@ -21,7 +21,7 @@ from tunnelkit.wire.errors import ProtocolError
 from tunnelkit.wire.handshake import NO_ID, Hello, HelloReader, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tunnelkit.session.runtime.control_message import Request
     from tunnelkit.session.runtime.paths import SessionPaths
@@ -64,10 +64,17 @@ def silent(waited_s: float) -> TimeoutExpired:
     )
 
 
-def ask(paths: SessionPaths, request: Request[A], *, silence_s: float | None = None) -> A:
+def ask(
+    paths: SessionPaths,
+    request: Request[A],
+    *,
+    silence_s: float | None = None,
+    meanwhile: Callable[[], object] | None = None,
+) -> A:
     """Make a call of a session and return its answer.
 
-    silence_s: give up after so many seconds without a byte; None: wait without limit.
+    silence_s: give up after so many seconds without a byte; None: wait without limit. meanwhile:
+    called while the session works.
     Raises the session's TunnelkitErrors unchanged, TimeoutExpired after `silence_s`,
     NoSessionError if there is no session or it ends meanwhile, ConfigError if another user's
     process could be listening.
@@ -79,14 +86,14 @@ def ask(paths: SessionPaths, request: Request[A], *, silence_s: float | None = N
         except OSError:
             raise no_session() from None
         try:
-            return _call(sock, request)
+            return _call(sock, request, meanwhile)
         except TimeoutError:
             raise silent(silence_s or 0.0) from None
         except (OSError, ProtocolError):
             raise session_gone() from None
 
 
-def _call(sock: socket.socket, request: Request[A]) -> A:
+def _call(sock: socket.socket, request: Request[A], meanwhile: Callable[[], object] | None) -> A:
     endpoint = Endpoint(client=True)
     arrived = _greet(sock, endpoint)
     channel = endpoint.open({"type": "rpc"})
@@ -111,6 +118,9 @@ def _call(sock: socket.socket, request: Request[A]) -> A:
             return answer
         while endpoint.has_outgoing():
             sock.sendall(b"".join(endpoint.outgoing(_READ_BYTES)))
+        if meanwhile is not None:
+            meanwhile()
+            meanwhile = None
         arrived = _receive(sock)
 
 

@@ -14,16 +14,24 @@ from tunnelkit.mux.tasks import cancel_all
 
 
 class Session:
-    """A session's channel: what goes up is kept, nothing comes down."""
+    """A session's channel: what goes up is kept, nothing comes down. has_room: it takes more."""
 
     def __init__(self) -> None:
         self.up: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.has_room = asyncio.Event()
+        self.has_room.set()
         self.is_over = False
         self._frames = DapReader()
 
-    async def write(self, data: bytes) -> None:
+    def write_soon(self, data: bytes) -> None:
         for body in self._frames.feed(data):
             self.up.put_nowait(json.loads(body))
+
+    def is_full(self) -> bool:
+        return not self.has_room.is_set()
+
+    async def room(self) -> None:
+        await self.has_room.wait()
 
     async def read(self) -> bytes:
         await asyncio.Event().wait()
@@ -33,8 +41,8 @@ class Session:
         self.is_over = True
 
 
-async def test_a_value_that_is_too_long_does_not_end_the_connection() -> None:
-    """pydevd would let the program go, and the session would end it."""
+def joined() -> tuple[Debuggee, Session, socket.socket]:
+    """A debuggee's connection, the session that has it, and the debuggee's end."""
     listener = socket.create_server(("127.0.0.1", 0))
     theirs = socket.create_connection(listener.getsockname())
     ours, _ = listener.accept()
@@ -43,6 +51,46 @@ async def test_a_value_that_is_too_long_does_not_end_the_connection() -> None:
         sock.setblocking(False)
     debuggee, session = Debuggee(ours, 1, 1, cast(Any, None)), Session()
     debuggee.offer(cast(Any, session))
+    return debuggee, session, theirs
+
+
+async def test_a_session_that_is_behind_is_sent_no_more() -> None:
+    """The debuggee's socket fills instead: it must not fill the agent's memory."""
+    debuggee, session, theirs = joined()
+    session.has_room.clear()
+    running = asyncio.create_task(debuggee.run())
+    loop, output = asyncio.get_running_loop(), encode({"type": "event", "event": "output"})
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            await loop.sock_sendall(theirs, output)
+            await session.up.get()
+            sending = asyncio.create_task(loop.sock_sendall(theirs, output * 100_000))
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert session.up.qsize() < 50_000
+            assert not sending.done()
+            session.has_room.set()
+            for _ in range(100_000):
+                await session.up.get()
+            await sending
+    finally:
+        await cancel_all(running)
+        theirs.close()
+
+
+async def test_what_is_no_message_ends_the_connection() -> None:
+    debuggee, session, theirs = joined()
+    running = asyncio.create_task(debuggee.run())
+    async with asyncio.timeout(DEADLINE_S):
+        await asyncio.get_running_loop().sock_sendall(theirs, b"GET / HTTP/1.1\r\n\r\n")
+        await running
+    assert session.is_over
+    theirs.close()
+
+
+async def test_a_value_that_is_too_long_does_not_end_the_connection() -> None:
+    """pydevd would let the program go, and the session would end it."""
+    debuggee, session, theirs = joined()
     running = asyncio.create_task(debuggee.run())
     send = asyncio.get_running_loop().sock_sendall
     head = b'{"type": "response", "request_seq": 7, "success": true, "command": "evaluate", '

@@ -39,8 +39,8 @@ class Hung:
     def __init__(self, sim: SimRanks, number: int, after: int = 0) -> None:
         self.sent: list[bytes] = []
         self._channel = sim.channels[number]
-        self._write, self._after = self._channel.write_nowait, after
-        self._channel.write_nowait = self._take  # type: ignore[method-assign]
+        self._write, self._after = self._channel.write_soon, after
+        self._channel.write_soon = self._take  # type: ignore[method-assign]
 
     def _take(self, data: bytes) -> None:
         self._after -= 1
@@ -56,7 +56,7 @@ class Hung:
 
     def go_on(self) -> None:
         """Answer all."""
-        self._channel.write_nowait = self._write  # type: ignore[method-assign]
+        self._channel.write_soon = self._write  # type: ignore[method-assign]
         for data in self.sent:
             self._write(data)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tunnelkit.cli.views import console_shell
-from tunnelkit.cli.views.ranks import view_of
+from tunnelkit.cli.views.ranks_text import view_of
 from tunnelkit.debug.dap.messages import Message, parse
 from tunnelkit.debug.rank_looks import look
 from tunnelkit.debug.ranks.sample import RankState
