@@ -87,6 +87,15 @@ def test_what_is_loaded(words: list[str], tmp_path: Path) -> None:
     assert HEAVY.isdisjoint(modules), HEAVY.intersection(modules)
 
 
+def test_ranks_are_asked_before_what_describes_them_is_loaded(tmp_path: Path) -> None:
+    code, modules = loaded(["ranks"], tmp_path)
+    assert code == "4"
+    described = {"dataclasses", "inspect", "shutil"}
+    described |= {one for one in modules if one.startswith("tunnelkit.debug")}
+    assert described.isdisjoint(modules), described.intersection(modules)
+    assert "tunnelkit.cli.views.ranks_text" not in modules
+
+
 @pytest.mark.parametrize("words", [["version"], ["--version"], ["-V"]])
 def test_the_version_needs_nothing(words: list[str], tmp_path: Path) -> None:
     _, modules = loaded(words, tmp_path)

@@ -6,11 +6,9 @@ looking meanwhile.
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tunnelkit.cli.terminal.context import find_session
 from tunnelkit.cli.terminal.output import paint
@@ -29,8 +27,7 @@ _ASKS_AGAIN = "asking again in a second, to see who moves ..."
 _CLEAR = "\x1b[H\x1b[2J"
 
 
-@dataclass(frozen=True)
-class RanksOptions:
+class RanksOptions(NamedTuple):
     """The options of `tk ranks`."""
 
     selection: str | None
@@ -97,6 +94,8 @@ def _text_of(answer: RanksAnswer, selection: Selection | None, options: RanksOpt
 
 def _show_twice(paths: SessionPaths, selection: Selection | None, options: RanksOptions) -> None:
     """Print the first answer, and after a second both in its place."""
+    import shutil
+
     begun_s = time.monotonic()
     request = Ranks(loop=options.loop, gap_s=0, selection=options.selection)
     first = ask(paths, request, meanwhile=_load)

@@ -97,7 +97,16 @@ def _frame(sent: object) -> StackFrame | None:
     if not isinstance(sent, list) or len(sent) != 3:
         return None
     file, line, function = sent
+    are_plain = type(file) is str and type(function) is str and type(line) is int
+    if are_plain and len(file) <= _LONGEST_NAME and len(function) <= _LONGEST_NAME:
+        return _stack_frame(file, line, function)
     return StackFrame(_name(file), _at_least(0, line), _name(function))
+
+
+@lru_cache(maxsize=1024)
+def _stack_frame(file: str, line: int, function: str) -> StackFrame:
+    """One frame for all ranks that have the same: most have the same stack."""
+    return StackFrame(file, _at_least(0, line), function)
 
 
 def _group(sent: Message) -> GroupProgress:

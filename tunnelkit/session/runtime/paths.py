@@ -15,7 +15,6 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from tunnelkit.errors import ConfigError, NoSessionError, TimeoutExpired
@@ -33,16 +32,16 @@ _MAX_ROOT_BYTES = _MAX_SOCKET_PATH_BYTES - len("/01234567/l/") - 30
 SHARED = Path("/tmp")  # noqa: S108 - each use of it checks whose the directory is
 
 
-@dataclass
 class SessionPaths:
-    """The paths of one session. `runtime` is 0700 and short; `state` survives a reboot."""
+    """The paths of one session. `runtime` is 0700 and short; `state` survives a reboot.
 
-    id: str
-    runtime: Path
-    state: Path
+    No dataclass: each command needs the paths, and loading `dataclasses` takes it 10 ms.
+    """
 
-    def __post_init__(self) -> None:
-        runtime, state = self.runtime, self.state
+    def __init__(self, id: str, runtime: Path, state: Path) -> None:
+        self.id = id
+        self.runtime = runtime
+        self.state = state
         #: The socket where commands talk to the session.
         self.control_socket = runtime / _CONTROL
         #: The directory of the link's control sockets.
@@ -66,6 +65,9 @@ class SessionPaths:
         self.diagnosis = state / "diagnosis.json"
         #: The directory of the mirror's state.
         self.mirror_state = state / "mirror"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SessionPaths) and vars(self) == vars(other)
 
     def make(self) -> None:
         """Create the directories, private to this user. Raises ConfigError if that fails."""

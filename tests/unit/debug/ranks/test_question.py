@@ -49,6 +49,24 @@ def test_a_result_that_is_written_as_python_writes_it_is_read_too() -> None:
     assert position(answered(repr(plain))) == position(answered(plain))
 
 
+def test_ranks_at_the_same_place_share_their_frames() -> None:
+    answer = json.dumps({"frames": [["/p/train.py", 4, "step"]]})
+    one, other = position(answered(answer)), position(answered(answer))
+    assert one is not None and other is not None
+    assert one["frames"][0] is other["frames"][0]
+
+
+@pytest.mark.parametrize(
+    "sent", [["f" * 9000, 1, "g"], ["f", True, "g"], ["f", -1, "g"], ["f", 1, 2], [None, 1.5, "g"]]
+)
+def test_frames_that_are_none_are_cut_or_made_plain(sent: list[object]) -> None:
+    found = position(answered(json.dumps({"frames": [sent]})))
+    assert found is not None
+    (frame,) = found["frames"]
+    assert len(frame.file) <= 500 and type(frame.line) is int and frame.line >= 0
+    assert type(frame.function) is str
+
+
 @given(json_values)
 def test_hostile_answers_are_read_or_refused(value: object) -> None:
     text = json.dumps(value)
