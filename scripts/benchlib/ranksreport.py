@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 from benchlib.f5report import within
 from benchlib.measure import Series, ratio
-from benchlib.ranks import ALL, ALONE, BESIDE, LOOK, ONE, RANKS, RECIPE, SIGHT, Found
+from benchlib.ranks import ALL, ALONE, BESIDE, LOOK, ONE, RANKS, RECIPE, SIGHT, TWICE, Found
 from benchlib.report import Measures, table, verdict
 
 _MANY = 256
@@ -47,7 +49,9 @@ def _look_lines(found: Found) -> list[str]:
         verdict(f"{RANKS} / {RECIPE}", ratio(found.whole[RANKS], recipe), 0.2, at_least=False),
         verdict(f"{SIGHT} / {RECIPE}", ratio(found.whole[SIGHT], recipe), 0.2, at_least=False),
         verdict(f"{LOOK} / {RECIPE}", ratio(found.whole[LOOK], recipe), 0.2, at_least=False),
-        "- `tk ranks` looks twice, a second apart, and so tells what moves; py-spy looks once",
+        "- `tk ranks` looks twice, a second apart, and so tells what moves; py-spy looks once. "
+        f"{RANKS} / {TWICE}: {ratio(found.whole[RANKS], found.whole[TWICE]):.3g}x",
+        "- the recipe is given the pids and a shell on the login host, and nobody reads its files",
     ]
 
 
@@ -65,6 +69,10 @@ def _cast_lines(found: Found) -> list[str]:
     out.append(
         f"- the session's CPU for one rank's answer: **{found.answer_cpu_ms:.2f} ms** "
         f"(target ≤ 0.3 ms{within_ms})"
+    )
+    out.append(
+        f"- the ranks' own CPU for a cast to all: {found.ranks_cpu_ms:.0f} ms, all of it on this "
+        f"machine's {os.cpu_count()} CPUs; on a cluster each rank has its own"
     )
     return out
 
