@@ -1,4 +1,4 @@
-"""What ranks answer about values, read whatever it is."""
+"""Answers of ranks about values, read whatever they are."""
 
 from __future__ import annotations
 
