@@ -118,7 +118,7 @@ class SyncContext:
     in_flight: set[str] = field(default_factory=set)
     #: by path, digests that were sent without an answer: the file there may have one of them; a
     #: file with another digest may be somebody's edit
-    tried: dict[str, set[str]] = field(default_factory=dict)
+    tried: dict[str, Collection[str]] = field(default_factory=dict)
     #: by path, the digest that was sent last without an answer
     unanswered: dict[str, str] = field(default_factory=dict)
     #: by path, digests that may still arrive after a later send, and until when
@@ -190,11 +190,13 @@ class SyncContext:
         before, self.unanswered[path] = self.unanswered.get(path), digest
         if before not in (None, digest):
             self.late.setdefault(path, {})[str(before)] = time.monotonic() + _LATE_S
-        tried, row = self.tried.setdefault(path, set()), self.manifest.rows.get(path)
+        tried, row = {*self.tried.get(path, ())}, self.manifest.rows.get(path)
         if row is not None and row.digest and not (row.sent and path in self.pulled):
             tried.add(row.digest)
         if len(tried) < _TRIED_LIMIT:
             tried.add(digest)
+        # A first copy has all files here at once: a tuple takes a third of a set's memory.
+        self.tried[path] = tuple(tried)
         return intent._replace(tried=" ".join(sorted(tried - {intent.digest})))
 
     def other_is_there(self, path: str, digest: str) -> ManifestEntry:
@@ -209,8 +211,10 @@ class SyncContext:
     def arrived(self, path: str) -> None:
         """Note that the content sent to this path has arrived."""
         self.in_flight.discard(path)
-        self.tried.pop(path, None)
-        self.unanswered.pop(path, None)
+        for waiting in (self.tried, self.unanswered):
+            waiting.pop(path, None)
+            if not waiting:
+                waiting.clear()  # of its table, too, as large as a first copy made it
 
     def own_digests(self) -> Mapping[str, Collection[str]]:
         """Return by path the digests of tk's own content that may be there besides the last one."""

@@ -25,8 +25,9 @@ from tunnelkit.mirror.tree.ignore import (
     VENV_MARK,
     IgnoreRules,
     Rule,
+    read_rules,
 )
-from tunnelkit.mirror.tree.scanner import DIR, FILE, Entry, digest, lstat, read_rules
+from tunnelkit.mirror.tree.scanner import DIR, FILE, Entry, digest, lstat
 from tunnelkit.mirror.tree.symlinks import IGNORE
 from tunnelkit.remote_script import RemoteHost
 

@@ -25,13 +25,15 @@ class Diff:
 
 def compare(
     rows: Mapping[str, ManifestEntry],
-    entries: Mapping[str, Entry],
+    entries: dict[str, Entry],
     *,
     force: Collection[str] = (),
     only: Collection[str] | None = None,
 ) -> Diff:
     """Return the entries that may differ from what was sent, by stat alone.
 
+    entries: where they are equal, they are replaced by the manifest's own: after a restart, both
+        were read, and a session keeps one of each path.
     only: all other paths are known to be settled. None: compare all.
     """
     difference = Diff()
@@ -45,6 +47,8 @@ def compare(
         row = rows.get(path)
         if row is None or not row.sent or row.racy or row.entry != entry or path in force:
             difference.changed[path] = entry
+        elif row.entry is not entry:
+            entries[path] = row.entry
     return difference
 
 

@@ -12,17 +12,21 @@ import hashlib
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from tunnelkit.errors import MirrorError
 from tunnelkit.mirror.record import intent_log, tables
 from tunnelkit.mirror.record.pulled_files import PulledFiles
-from tunnelkit.mirror.tree.scanner import DIR, FILE, Entry
+from tunnelkit.mirror.tree.scanner import DIR, FILE, Entry, compact
 
 _NS = 1_000_000_000
 _MANY = 100
+_ALL = (
+    "SELECT path, kind, mode, size, mtime_ns, ctime_ns, inode, digest,"
+    " sent, racy, made, proven, stamp, tried FROM entry"
+)
 
 
 class ManifestEntry(NamedTuple):
@@ -144,18 +148,12 @@ class Manifest:
         self._db = db = tables.connect(self.path)
         tables.prepare(db)
         # Read everything before using any of it: a damaged file may show that only half-way.
-        found = db.execute(
-            "SELECT path, kind, mode, size, mtime_ns, ctime_ns, inode, digest,"
-            " sent, racy, made, proven, stamp, tried FROM entry"
-        ).fetchall()
+        rows = {os.fsdecode(name): _row(*values) for name, *values in db.execute(_ALL)}
         unclean = db.execute("SELECT path FROM unclean").fetchall()
         self.pulled.load(db)
         self.unclean = {os.fsdecode(name) for (name,) in unclean}
-        for name, kind, mode, size, mtime, ctime, inode, text, *flags, stamp, tried in found:
-            entry = Entry(kind, mode, size, mtime, ctime, int(inode))
-            sent, is_racy, made, proven = map(bool, flags)
-            row = ManifestEntry(entry, text, sent, is_racy, made, proven, stamp, tried)
-            self._set(os.fsdecode(name), row)
+        for path, row in rows.items():
+            self._set(path, row)
         self.put(self._intents.open(lambda entry, *rest: ManifestEntry(Entry(*entry), *rest)))
 
     def _set(self, path: str, row: ManifestEntry | None) -> None:
@@ -200,11 +198,11 @@ class Manifest:
                 new = self._complete(db, rows) if len(rows) > _MANY else rows
                 db.executemany(
                     "INSERT OR REPLACE INTO entry VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-                    [
+                    (
                         # inode as text: some file systems use all 64 bits, SQLite's are signed
                         (os.fsencode(path), *row.entry[:5], str(row.entry.inode), *row[1:])
                         for path, row in new.items()
-                    ],
+                    ),
                 )
             for path, row in rows.items():
                 self._set(path, row)
@@ -284,7 +282,7 @@ class Manifest:
             rows = self.rows
             self.pulled.add(path for path in paths if path not in rows or not rows[path].sent)
 
-    def tried(self) -> dict[str, set[str]]:
+    def tried(self) -> dict[str, Collection[str]]:
         """Return by path the possible digests of what a killed session sent without an answer."""
         with self._lock:
             return {
@@ -368,6 +366,16 @@ class Manifest:
         if self._db is None:
             raise _stopped()
         return self._db
+
+
+def _row(
+    kind: str, mode: int, size: int, mtime_ns: int, ctime_ns: int, inode: str, text: str,
+    sent: int, racy: int, made: int, proven: int, stamp: str, tried: str,
+) -> ManifestEntry:  # fmt: skip
+    """Return the row of these columns, which are all but the path."""
+    entry = compact(kind, mode, size, mtime_ns, ctime_ns, int(inode))
+    flags = bool(sent), bool(racy), bool(made), bool(proven)
+    return ManifestEntry(entry, text, *flags, stamp, tried)
 
 
 def _named(paths: Iterable[str]) -> list[tuple[bytes]]:

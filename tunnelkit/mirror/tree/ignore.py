@@ -14,7 +14,9 @@ core.excludesFile, .git/info/exclude.
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -36,6 +38,8 @@ _OWN_PREFIXES = (COOKIE_PREFIX, PART_PREFIX)
 GITIGNORE, TKIGNORE = ".gitignore", ".tkignore"
 #: A directory that holds this file is a virtual environment (PEP 405), whatever its name.
 VENV_MARK = "pyvenv.cfg"
+#: No more of an ignore file is read.
+_RULES_BYTES = 1 << 20
 #: Sources of a `Rule` that is no line of a file.
 EXCLUDE, DEFAULT, OWN = "[mirror] exclude", "default", "tk"
 
@@ -271,3 +275,14 @@ def inside(state_dir: Path, root: Path) -> list[str]:
     """Return the state directory as a path to leave out, if it lies in the mirrored tree."""
     state = state_dir.resolve()
     return [state.relative_to(root).as_posix()] if state.is_relative_to(root) else []
+
+
+def read_rules(path: str) -> bytes:
+    """Return an ignore file's bytes; none if it is no plain file (git follows no link either)."""
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            return b""
+        with open(path, "rb") as stream:
+            return stream.read(_RULES_BYTES)
+    except OSError:
+        return b""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from tunnelkit.mirror.api import MirrorHalted
-from tunnelkit.mirror.tree.ignore import GITIGNORE, TKIGNORE, VENV_MARK, IgnoreRules
+from tunnelkit.mirror.tree.ignore import GITIGNORE, TKIGNORE, VENV_MARK, IgnoreRules, read_rules
 
 FILE, DIR, LINK = "f", "d", "l"
 
@@ -61,7 +61,18 @@ class Entry(NamedTuple):
             return Entry(DIR, mode, 0, 0, 0, 0)
         if kind == LINK:
             mode = 0
-        return Entry(kind, mode, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino)
+        return compact(kind, mode, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino)
+
+
+#: One object for each mode: a number above 256 is an object wherever it is read.
+_MODES = {mode: mode for mode in range(0o1000)}
+
+
+def compact(kind: str, mode: int, size: int, mtime_ns: int, ctime_ns: int, inode: int) -> Entry:
+    """Make an entry of as few objects as it can have: a session keeps one for each path."""
+    if ctime_ns == mtime_ns:
+        ctime_ns = mtime_ns
+    return Entry(kind, _MODES.get(mode, mode), size, mtime_ns, ctime_ns, inode)
 
 
 @dataclass(slots=True)
@@ -69,8 +80,8 @@ class Scan:
     """The tree at one moment.
 
     unreadable: directories that could not be listed, with the reason.
-    rules, children: by directory, "" or "a/b/". `children` are names in `entries`, or of
-        directories that were scanned and left out.
+    rules, children: by directory, "" or "a/b/". `children` are paths in `entries`, or of
+        directories that were scanned and left out; in a dict, as a set takes four times the memory.
     kinds: the kinds of entries that the scan collects.
     """
 
@@ -78,7 +89,7 @@ class Scan:
     entries: dict[str, Entry] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
     rules: dict[str, IgnoreRules] = field(default_factory=dict)
-    children: dict[str, set[str]] = field(default_factory=dict)
+    children: dict[str, dict[str, None]] = field(default_factory=dict)
     kinds: Collection[str] = (FILE, DIR, LINK)
     duration_s: float = 0.0
 
@@ -96,7 +107,8 @@ class Scanner:
     """Walks one root. Not thread-safe: one scan or update at a time.
 
     It remembers which names are ignored while the ignore files stay the same: matching costs far
-    more than stat.
+    more than stat. A new scan shares its paths, and the entries that are as they were, with the one
+    before, as both are in memory for a while.
 
     on_look: called with the root, the entries and the scanned paths.
     kinds: all others are left out, as if they did not exist.
@@ -115,7 +127,10 @@ class Scanner:
         self._on_look = on_look
         self._kinds = kinds
         self._ignore_files: dict[str, tuple[bytes, bytes]] = {}
-        self._verdicts: dict[tuple[str, bool], bool] = {}
+        #: "" for an ignored path, else the path, by path; with a "/" behind that of a directory.
+        self._verdicts: dict[str, str] = {}
+        #: The entries of the latest scan.
+        self._entries: Mapping[str, Entry] = {}
         #: True once the update under way has scanned the root
         self._root_seen = False
 
@@ -124,9 +139,9 @@ class Scanner:
         begin = time.monotonic()
         scan = Scan(started_ns=time.time_ns(), kinds=self._kinds)
         seen: dict[str, tuple[bytes, bytes]] = {}
-        verdicts: dict[tuple[str, bool], bool] = {}
+        verdicts: dict[str, str] = {}
         self._walk(scan, "", self._rules, seen, verdicts)
-        self._ignore_files, self._verdicts = seen, verdicts
+        self._ignore_files, self._verdicts, self._entries = seen, verdicts, scan.entries
         self._on_look(self.root, scan.entries, None)
         scan.duration_s = time.monotonic() - begin
         return scan
@@ -197,13 +212,14 @@ class Scanner:
         self._drop(scan, base, name, looked)
         is_dir = stat.S_ISDIR(info.st_mode)
         rules = scan.rules[base]
-        if self._ignored(path, name, is_dir, rules, self._verdicts):
+        path = self._kept(path, name, is_dir, rules, self._verdicts)
+        if not path:
             return
         entry = Entry.of(info)
         if entry is None or entry.kind not in self._kinds:
             return
         scan.entries[path] = entry
-        scan.children[base].add(name)
+        scan.children[base][path] = None
         if is_dir:
             inner = path + "/"
             self._walk(scan, inner, rules, self._ignore_files, self._verdicts, looked, found)
@@ -220,8 +236,8 @@ class Scanner:
 
     def _drop(self, scan: Scan, base: str, name: str, looked: set[str]) -> None:
         """Forget a path with all below."""
-        scan.children[base].discard(name)
         stack = [base + name]
+        scan.children[base].pop(stack[0], None)
         while stack:
             path = stack.pop()
             looked.add(path)
@@ -229,7 +245,7 @@ class Scanner:
             scan.unreadable.pop(path, None)
             inner = path + "/"
             scan.rules.pop(inner, None)
-            stack.extend(inner + child for child in scan.children.pop(inner, ()))
+            stack.extend(scan.children.pop(inner, ()))
 
     def _walk(
         self,
@@ -237,7 +253,7 @@ class Scanner:
         top: str,
         above: IgnoreRules,
         seen: dict[str, tuple[bytes, bytes]],
-        verdicts: dict[tuple[str, bool], bool],
+        verdicts: dict[str, str],
         looked: set[str] | None = None,
         found: Found | None = None,
     ) -> None:
@@ -257,7 +273,7 @@ class Scanner:
                 continue
             above, rules = rules, self._enter(base, directory, children, rules, seen)
             scan.rules[base] = rules
-            names = scan.children[base] = set()
+            paths = scan.children[base] = {}
             if base and any(child.name == VENV_MARK for child in children):
                 closed = above.venv(base[:-1])
                 if closed is not None:
@@ -267,9 +283,9 @@ class Scanner:
             if found is not None:
                 news.append(base[:-1])
             for child in children:
-                path = base + child.name
                 is_dir = child.is_dir(follow_symlinks=False)
-                if self._ignored(path, child.name, is_dir, rules, verdicts):
+                path = self._kept(base + child.name, child.name, is_dir, rules, verdicts)
+                if not path:
                     continue
                 try:
                     entry = Entry.of(child.stat(follow_symlinks=False))
@@ -277,8 +293,9 @@ class Scanner:
                     continue  # vanished since it was listed
                 if entry is None or entry.kind not in self._kinds:
                     continue
-                scan.entries[path] = entry
-                names.add(child.name)
+                before = self._entries.get(path)
+                scan.entries[path] = entry if before is None or before != entry else before
+                paths[path] = None
                 if looked is not None:
                     looked.add(path)
                 if entry.kind == DIR:
@@ -289,22 +306,18 @@ class Scanner:
                 found(news)
                 news = []
 
-    def _ignored(
-        self,
-        path: str,
-        name: str,
-        is_dir: bool,
-        rules: IgnoreRules,
-        verdicts: dict[tuple[str, bool], bool],
-    ) -> bool:
+    def _kept(
+        self, path: str, name: str, is_dir: bool, rules: IgnoreRules, verdicts: dict[str, str]
+    ) -> str:
+        """Return the path, each time the same object; "" if it is ignored."""
         if rules.closed is not None:
-            return True  # not to be remembered: it hangs on the mark, which can go
-        key = (path, is_dir)
-        verdict = self._verdicts.get(key)
-        if verdict is None:
-            verdict = rules.ignored(path, name, is_dir)
-        verdicts[key] = verdict
-        return verdict
+            return ""  # not to be remembered: it hangs on the mark, which can go
+        key = path + "/" if is_dir else path
+        kept = self._verdicts.get(key)
+        if kept is None:
+            kept = "" if rules.ignored(path, name, is_dir) else path
+        verdicts[key if is_dir or not kept else kept] = kept
+        return kept
 
     def _enter(
         self,
@@ -322,7 +335,7 @@ class Scanner:
         found = (texts.get(GITIGNORE, b""), texts.get(TKIGNORE, b""))
         if self._ignore_files.get(base, (b"", b"")) != found:
             # Changed rules: decide again about everything below.
-            stale = [key for key in self._verdicts if key[0].startswith(base)]
+            stale = [key for key in self._verdicts if key.startswith(base)]
             for key in stale:
                 del self._verdicts[key]
         if any(found):
@@ -330,17 +343,6 @@ class Scanner:
         else:
             seen.pop(base, None)
         return rules.enter(base, *found)
-
-
-def read_rules(path: str) -> bytes:
-    """Return an ignore file's bytes; none if it is no plain file (git follows no link either)."""
-    try:
-        if not stat.S_ISREG(os.lstat(path).st_mode):
-            return b""
-        with open(path, "rb") as stream:
-            return stream.read(_CHUNK_BYTES)
-    except OSError:
-        return b""
 
 
 def root_lost(root: str, error: OSError) -> MirrorHalted:

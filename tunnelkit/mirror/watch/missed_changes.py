@@ -16,7 +16,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from tunnelkit.mirror.tree.filesystem import is_local, remote_mounts
 from tunnelkit.mirror.tree.scanner import Entry, Scan, lstat
@@ -108,9 +108,9 @@ def _differing(root: str, entries: dict[str, Entry], paths: Iterable[str] | None
     return found
 
 
-def _shares(children: Iterable[tuple[str, set[str]]]) -> list[list[str]]:
+def _shares(children: Iterable[tuple[str, Collection[str]]]) -> list[list[str]]:
     """Return the directories with files as find's arguments: a list for each process."""
-    counted = [(f"./{base}", len(names)) for base, names in children if names]
+    counted = [(f"./{base}", len(paths)) for base, paths in children if paths]
     files = sum(count for _, count in counted)
     processes = min(_PROCESSES, os.cpu_count() or 1, 1 + files // _FILES_A_PROCESS)
     shares: list[list[str]] = [[] for _ in range(processes)]
