@@ -132,7 +132,11 @@ class Channel:
         self.ended(None)
 
     def abort(self, detail: Optional[Mapping[str, object]] = None) -> None:
-        """End the channel and drop bytes that were not sent."""
+        """End the channel and drop bytes that were not sent.
+
+        What `write_soon` was given in this round counts as sent.
+        """
+        self._mux.flush()
         self._mux.endpoint.abort(self.id, detail)
         self._mux.forget(self)
         self._mux.flush()

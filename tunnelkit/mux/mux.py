@@ -183,9 +183,6 @@ class Mux:
     def _end_round(self) -> None:
         held, self._soon = self._soon > 1, 0
         if held:
-            # More of them may come in the next round.
-            self._soon = 1
-            asyncio.get_running_loop().call_soon(self._end_round)
             self.flush()
 
     def _flush_ack(self) -> None:

@@ -44,6 +44,7 @@ async def splice(
     channel: Channel,
     *,
     quickack: bool = False,
+    together: bool = False,
     inbound: Callable[[bytes], bytes] = bytes,
     outbound: Callable[[bytes], bytes] = bytes,
     replies: Optional[Callable[[], bytes]] = None,
@@ -51,6 +52,8 @@ async def splice(
     """Carry bytes between `sock` (non-blocking) and `channel` until both directions ended.
 
     Closes both. A reset on one side becomes a reset on the other.
+    together: small pieces go with those of other channels (`Channel.write_soon`): for the
+    connections of many ranks, which answer at once.
     inbound, outbound: called with each piece for the socket, and for the channel; they return
     what goes on. An OSError that they raise ends the splice. replies: called after `outbound`, and
     returns what the socket gets at once.
@@ -58,7 +61,7 @@ async def splice(
     no_delay(sock)
     if quickack:
         quick_ack(sock)
-    spliced = _Splice(sock, channel, quickack, inbound, outbound, replies)
+    spliced = _Splice(sock, channel, quickack, together, inbound, outbound, replies)
     try:
         spliced.start()
         await spliced.done
@@ -80,6 +83,7 @@ class _Splice:
         sock: socket.socket,
         channel: Channel,
         quickack: bool,
+        together: bool,
         inbound: Callable[[bytes], bytes],
         outbound: Callable[[bytes], bytes],
         replies: Optional[Callable[[], bytes]],
@@ -87,6 +91,7 @@ class _Splice:
         self._sock = sock
         self._channel = channel
         self._quickack = quickack
+        self._write = channel.write_soon if together else channel.write_nowait
         self._inbound = inbound
         self._outbound = outbound
         self._replies = replies
@@ -143,7 +148,7 @@ class _Splice:
                 self._check()
                 return
             if piece:
-                self._channel.write_soon(piece)
+                self._write(piece)
             if self._replies is not None:
                 self._to_socket()
             if self._channel.is_full():

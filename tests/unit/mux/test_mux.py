@@ -401,13 +401,25 @@ async def test_small_messages_of_one_round_go_together(monkeypatch: pytest.Monke
         for channel in channels:
             channel.write_soon(b"hello")
         assert [one for one in sizes if one] == [1, 16, 16]
-        await until(lambda: all(one._chunks for one in pair.server.channels))
+        await asyncio.sleep(0)
         assert [one for one in sizes if one] == [1, 16, 16, 7]
-        # The round is over: the next one begins at once.
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        channels[0].write_soon(b"hello")
-        assert [one for one in sizes if one][4:] == [1]
+        # The round is over: the first message of the next one goes at once, and of each after it.
+        for rounds in (1, 2, 3):
+            channels[0].write_soon(b"hello")
+            assert [one for one in sizes if one][4:] == [1] * rounds
+            await asyncio.sleep(0)
+        await until(lambda: all(one._chunks for one in pair.server.channels))
+
+
+async def test_an_aborted_channel_has_sent_what_waited_for_its_round() -> None:
+    """A server that refuses an upload and hangs up: its last words come before the reset."""
+    async with ends() as pair:
+        other, channel = pair.client.mux.open({}), pair.client.mux.open({})
+        await until(lambda: len(pair.server.channels) == 2)
+        other.write_soon(b"first of the round")
+        channel.write_soon(b"413")
+        channel.abort()
+        assert await soon(pair.server.channels[1].read()) == b"413"
 
 
 async def test_a_long_message_waits_for_no_other() -> None:

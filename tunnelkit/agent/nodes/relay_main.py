@@ -156,7 +156,7 @@ class Relay:
         except ChannelError:
             sock.close()
             return
-        self._spawn(splice(sock, channel, quickack=True))
+        self._spawn(splice(sock, channel, quickack=True, together=True))
 
     def _open(self, loop_id: int, who: PeerProcess) -> Channel:
         header = {"type": "debuggee", "loop": loop_id, "identity": who.to_json()}

@@ -201,7 +201,7 @@ class RelayPool:
             return
         near.setblocking(False)
         far.setblocking(False)
-        start(self._tasks, splice(far, channel))
+        start(self._tasks, splice(far, channel, together=True))
         try:
             listening.on_debuggee(near, dict(identity, node=node))
         except BaseException:

@@ -67,7 +67,8 @@ async def test_a_session_that_is_behind_is_sent_no_more() -> None:
             sending = asyncio.create_task(loop.sock_sendall(theirs, output * 100_000))
             for _ in range(100):
                 await asyncio.sleep(0)
-            assert session.up.qsize() < 50_000
+            # What one read brings, and no more of it in later rounds.
+            assert session.up.qsize() < 3_000
             assert not sending.done()
             session.has_room.set()
             for _ in range(100_000):
