@@ -16,8 +16,10 @@ import pytest
 _SCRIPT = Path(__file__).parents[2] / "scripts" / "leftovers"
 #: A marked process with a child that has the title and the empty environment of an sshd.
 _TREE = """
-import subprocess, sys
+import subprocess, sys, time
 child = subprocess.Popen(["bash", "-c", 'exec -a "$0" sleep 60', sys.argv[1]], env={})
+while not open(f"/proc/{child.pid}/cmdline").read().startswith("sshd: "):
+    time.sleep(0.01)  # bash still has its own title
 print(child.pid, flush=True)
 child.wait()
 """
