@@ -1,5 +1,5 @@
-"""The agent's command line: `serve NAME [--while-stdin] [--meet FILE]`, `attach NAME [--start]`,
-`relay NAME`, `meet FILE NODE`, `files`, `compile`."""
+"""The agent's command line: `serve NAME [--while-stdin] [--meet FILE]`,
+`attach NAME [--start | --wait]`, `relay NAME`, `meet FILE NODE`, `files`, `compile`."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ import sys
 from typing import List, Optional
 
 _USAGE = (
-    "usage: agent serve NAME [--while-stdin] [--meet FILE] | attach NAME [--start]"
+    "usage: agent serve NAME [--while-stdin] [--meet FILE] | attach NAME [--start | --wait]"
     " | relay NAME | meet FILE NODE | files | compile"
 )
 
@@ -23,7 +23,7 @@ def main(argv: List[str]) -> int:
         from tunnelkit.agent.links.bridge import attach
 
         start = _serve_argv(argv[1]) if "--start" in argv[2:] else None
-        return attach(argv[1], start)
+        return attach(argv[1], start, wait="--wait" in argv[2:])
     if len(argv) >= 2 and argv[0] == "relay":
         from tunnelkit.agent.nodes.relay_main import main as relay
 

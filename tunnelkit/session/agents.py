@@ -18,6 +18,7 @@ from tunnelkit.mux.tasks import cancel_all
 from tunnelkit.session.agent.client import AgentClient, AgentGone
 from tunnelkit.session.agent.exec_streams import ExecStreams
 from tunnelkit.session.agent.find_python import introduced
+from tunnelkit.session.agent.first_link import FirstWays
 from tunnelkit.session.agent.node_agents import PeerAgents
 from tunnelkit.session.allocation.allocated import Allocated
 from tunnelkit.session.allocation.manager import AllocationManager
@@ -127,7 +128,7 @@ class SessionAgents:
         """Connect to the first agent; return its client. Raises TunnelkitError."""
         if self.client is not None:
             await self._end(self.client, "there is another agent")
-        self.client = client = self._make_client(allocated)
+        self.client = client = self._make_client(allocated, await allocated.first_ways())
         await client.connect_patiently(self.cluster.has_ended)
         self.use(client)
         info = await INFO.ask(client, {})
@@ -180,7 +181,7 @@ class SessionAgents:
             await cancel_all(self._life)
         await client.close(why)
 
-    def _make_client(self, allocated: Allocated) -> AgentClient:
+    def _make_client(self, allocated: Allocated, first: FirstWays | None = None) -> AgentClient:
         return AgentClient(
             allocated.open_stream,
             on_channel=self._opened,
@@ -189,6 +190,7 @@ class SessionAgents:
             on_stuck=self.on_stuck,
             repair=self.cluster.repair,
             most_pause_s=self.cluster.setup.backend.most_pause_s,
+            first=first,
         )
 
     async def forget(self, why: str) -> None:

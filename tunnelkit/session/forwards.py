@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from tunnelkit.debug.agent_api import AgentApi
@@ -80,7 +80,7 @@ class SessionForwards:
     link: Link
     agent: Callable[[], AgentApi]
     node: Callable[[], str | None]
-    by_link: Callable[[], bool]
+    by_link: Callable[[], Awaitable[bool]]
     _entries: dict[int, _Entry] = field(default_factory=dict)
     #: What `open_all` or `put_back` will open, and whether by the wire; it stays if the agent ends.
     _unopened: list[tuple[LocalForward, bool]] = field(default_factory=list)
@@ -195,7 +195,7 @@ class SessionForwards:
 
     async def _open(self, forward: LocalForward, wire: bool) -> _Entry:
         node = self.node()
-        if not wire and self.by_link():
+        if not wire and await self.by_link():
             try:
                 await self.link.forward(forward, node=node)
                 return _Entry(forward, self.link.forward_route(forward, node=node) or "ssh")

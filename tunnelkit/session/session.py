@@ -92,10 +92,7 @@ class Session:
         )
         self.attached_nodes = AttachedNodes(paths.state / "attached-nodes")
         self.forwards = SessionForwards(
-            self.link,
-            self.agent,
-            node=lambda: self.cluster.node,
-            by_link=lambda: self.cluster.link_forwards,
+            self.link, self.agent, lambda: self.cluster.node, self.cluster.link_forwards
         )
         self.files = self._make_files(backend, host)
         self.comeback = self._make_comeback()
@@ -218,10 +215,11 @@ class Session:
             self.states.become(SessionState.READY)
 
     async def _get_agent(self) -> None:
-        await self.cluster.prepare()
-        self.reached_cluster = True
-        self.states.become(SessionState.PENDING)
-        await self.cluster.occupy(self.launch.node, self.waiting, self._reach_agent)
+        async with self.cluster.setup.shells:
+            await self.cluster.prepare()
+            self.reached_cluster = True
+            self.states.become(SessionState.PENDING)
+            await self.cluster.occupy(self.launch.node, self.waiting, self._reach_agent)
 
     async def _reach_agent(self, allocated: Allocated) -> None:
         await self.waiting.end()

@@ -43,10 +43,14 @@ class Agent:
 
 async def opened() -> tuple[SessionForwards, FlakyLink, LocalForward]:
     link, agent = FlakyLink(), cast(Any, Agent())
-    forwards = SessionForwards(cast(Link, link), lambda: agent, lambda: "node1", lambda: True)
+    forwards = SessionForwards(cast(Link, link), lambda: agent, lambda: "node1", direct)
     forward = LocalForward(free_port(), "localhost", 1)
     assert (await forwards.add(forward))["route"] == "chain"
     return forwards, link, forward
+
+
+async def direct() -> bool:
+    return True
 
 
 async def test_the_list_shows_the_route_of_now() -> None:
@@ -80,7 +84,7 @@ async def test_what_another_lost_node_did_not_get_waits_for_the_next_one() -> No
             raise AgentGone("the agent on the node has ended")
 
     link, agent = FlakyLink(), cast(Any, Gone())
-    forwards = SessionForwards(cast(Link, link), lambda: agent, lambda: "node1", lambda: True)
+    forwards = SessionForwards(cast(Link, link), lambda: agent, lambda: "node1", direct)
     port = free_port()
     wanted = (
         (LocalForward(port, "localhost", port), False),  # the agent is asked where that leads

@@ -17,6 +17,10 @@ from tunnelkit.agent.links import socket_dir
 
 NO_AGENT = 66
 _START_TIMEOUT_S = 20.0
+#: For an agent whose job has just begun.
+_WAIT_S = 5.0
+#: What `attach --wait` says once it has the agent; the session takes it for no part of the hello.
+REACHED = b"tk-reached\n"
 
 
 def connect(name: str) -> Optional[socket.socket]:
@@ -31,18 +35,25 @@ def connect(name: str) -> Optional[socket.socket]:
     return None
 
 
-def attach(name: str, start_argv: Optional[List[str]] = None) -> int:
+def attach(name: str, start_argv: Optional[List[str]] = None, wait: bool = False) -> int:
     """Give the agent our stdin and stdout; return once it lets go of them.
 
     With `start_argv`, an agent that is not there is started, detached from this
-    process. Returns NO_AGENT if there is none.
+    process. wait: it is waited for a little, and REACHED says that it is there. Returns NO_AGENT
+    if there is none.
     """
     sock = connect(name)
+    deadline = time.monotonic() + _WAIT_S
+    while wait and sock is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+        sock = connect(name)
     if sock is None and start_argv is not None:
         sock = _start(name, start_argv)
     if sock is None:
         print(f"tunnelkit: no agent {name} on this node", file=sys.stderr)
         return NO_AGENT
+    if wait:
+        os.write(1, REACHED)
     rights = array.array("i", [0, 1])
     sock.sendmsg([b"L"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
     # The agent now reads our stdin. A copy of stdout left open here would keep the

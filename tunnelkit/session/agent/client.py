@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import random
 import re
@@ -18,10 +19,13 @@ from tunnelkit.mux.hello import NoHello, exchange_hello
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.rpc import Handler, RpcError, RpcPeer
 from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.session.agent.first_link import Dial, FirstWays, Opening, discard, race
 from tunnelkit.session.job.log_tail import HINT
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError
 from tunnelkit.wire.handshake import NO_ID, Hello, HelloReader, Status
+
+log = logging.getLogger("tunnelkit.session")
 
 #: Exit status of `agent attach` if no such agent runs (agent/links/bridge.py).
 NO_AGENT = 66
@@ -39,8 +43,6 @@ SILENCE_S = 15.0
 MOST_PAUSE_S = 10.0
 #: Limit for a new job: its agent and its node's sshd start within this time.
 _FIRST_PATIENCE_S = 60.0
-
-Dial = Callable[[], Awaitable[ByteStream]]
 
 
 def attempt_pause_s(attempt: int, most_s: float) -> float:
@@ -70,6 +72,7 @@ class AgentClient:
     on_stuck: called with the error when attempts stop until `retry`, with None after `retry`.
     repair: installs the agent's file again; `dial` is then called once more.
     most_pause_s: the longest pause between two attempts to attach a new link.
+    first: the ways to the very first link, if not `dial`.
     """
 
     def __init__(
@@ -82,8 +85,10 @@ class AgentClient:
         on_stuck: Callable[[TunnelkitError | None], None] = lambda error: None,
         repair: Callable[[], Awaitable[None]] | None = None,
         most_pause_s: float = MOST_PAUSE_S,
+        first: FirstWays | None = None,
     ) -> None:
         self._dial = dial
+        self._first = first
         self._most_pause_s = most_pause_s
         self._on_link = on_link
         self._on_stuck = on_stuck
@@ -98,10 +103,16 @@ class AgentClient:
         self._lost: asyncio.Future[str] | None = None
         self._retry = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        #: Moves the wire from an early link to a better one, and is set while it does.
+        self._moving: asyncio.Task[None] | None = None
+        self._between_links = False
+        self._moved = asyncio.Event()
 
     async def connect(self) -> None:
         """Attach the first link. Raises AgentGone or ConnectionFailed."""
-        await self._connect_once()
+        first, self._first = self._first, None
+        if first is None or not await self._connect_early(first):
+            await self._connect_once()
         self._tasks = [
             asyncio.create_task(self._serve_calls()),
             asyncio.create_task(self.mux.keepalive(KEEPALIVE_S, SILENCE_S)),
@@ -144,10 +155,16 @@ class AgentClient:
         Raises AgentGone once it is known that the agent no longer runs.
         """
         while True:
-            assert self._lost is not None
+            lost = self._lost
+            assert lost is not None
             # Shielded: `tk down` cancels this loop, and still needs the link to ask the agent
             # to end.
-            why = await asyncio.shield(self._lost)
+            why = await asyncio.shield(lost)
+            if self._between_links:
+                await self._moved.wait()
+            if self._lost is not lost and self.mux.ended is None:
+                continue  # the wire has moved
+            await self._end_move()
             await self._drop_stream()
             if self.mux.ended is not None:
                 return self.mux.ended
@@ -187,8 +204,8 @@ class AgentClient:
 
     @property
     def is_up(self) -> bool:
-        """True while a link is attached."""
-        return self.mux.is_up
+        """True while a link is attached, or the wire moves from one to the next."""
+        return self.mux.is_up or self._between_links
 
     def retry(self) -> None:
         """Try again to reach the agent, if the attempts had stopped (see on_stuck)."""
@@ -201,6 +218,7 @@ class AgentClient:
     async def close(self, reason: str) -> None:
         """End the connection. The agent and its processes keep running."""
         self.mux.end(reason)
+        await self._end_move()
         await cancel_all(*self._tasks)
         await self._drop_stream()
 
@@ -236,7 +254,7 @@ class AgentClient:
 
     async def _connect_once(self) -> None:
         try:
-            await self._connect_link()
+            await self._connect_link(self._dial)
         except AgentBroken as error:
             if self._repair is None:
                 raise
@@ -245,10 +263,54 @@ class AgentClient:
             except AllocationError as why:
                 error.cause = f"{error.cause}; {why.one_line()}"
                 raise error from why
-            await self._connect_link()
+            await self._connect_link(self._dial)
 
-    async def _connect_link(self) -> None:
-        stream = await self._dial()
+    async def _connect_early(self, first: FirstWays) -> bool:
+        """Attach the first link by the quicker of two; False if `_dial` has to.
+
+        Raises as `connect`."""
+        better, stream = await race(first, self._connect_link)
+        if better is not None:
+            self._moving = asyncio.create_task(self._move(better))
+        elif stream is not None:
+            await self._attach(stream)
+        else:
+            return False
+        return True
+
+    async def _move(self, better: Opening) -> None:
+        """Move the wire to the stream of `better`, without a loss and without a report of one."""
+        try:
+            stream = await better
+        except TunnelkitError as error:
+            self.drop_link(error.one_line())
+            return
+        except BaseException:
+            await discard(better)
+            raise
+        if stream is None:
+            return
+        old, self._between_links = self._stream, True
+        try:
+            await self._attach(stream)
+        except TunnelkitError as error:
+            log.info("the wire could not move to a better link: %s", error.one_line())
+        else:
+            if old is not None:
+                await old.close()
+        finally:
+            self._between_links = False
+            self._moved.set()
+
+    async def _end_move(self) -> None:
+        moving, self._moving = self._moving, None
+        if moving is not None:
+            await cancel_all(moving)
+
+    async def _connect_link(self, dial: Dial) -> None:
+        await self._attach(await dial())
+
+    async def _attach(self, stream: ByteStream) -> None:
         try:
             async with asyncio.timeout(_HELLO_TIMEOUT_S):
                 hello, rest = await self._shake_hands(stream)

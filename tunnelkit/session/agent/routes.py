@@ -4,19 +4,24 @@ ssh          ssh from the laptop to the node, through the login host
 ssh-login    the login host's ssh, for nodes that accept only hosts of the cluster
 srun         the scheduler's command that runs something inside the job, if it has one
 dial-in      the agent dials a port of the login host, if no other route works
+
+Where the first route takes many round trips, another one may carry the wire until it is there
+(`HeadStart`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from tunnelkit.errors import ConnectionFailed, HostKeyError, TimeoutExpired, UnknownHostKey
 from tunnelkit.link.base import ByteStream, Link
 from tunnelkit.link.shared.diagnosis import diagnose
-from tunnelkit.mux.fd_io import write_fd
+from tunnelkit.mux.fd_io import read_fd, write_fd
 from tunnelkit.remote_command import remote_command
 from tunnelkit.session.agent.install import Installed
 from tunnelkit.session.runtime.event_log import Record, unrecorded
@@ -24,6 +29,11 @@ from tunnelkit.session.runtime.event_log import Record, unrecorded
 _CONNECT_TIMEOUT_S = 10
 #: ssh's own exit code if it can't connect.
 _SSH_FAILED = 255
+#: What `agent attach --wait` says once it has reached the agent (agent/links/bridge.py).
+REACHED = b"tk-reached\n"
+#: Limit for that, and for what login shells say before it.
+_REACHED_S = 30.0
+_MOST_NOISE_BYTES = 64 * 1024
 
 
 class Route(Protocol):
@@ -180,6 +190,18 @@ def invitation(installed: Installed, name: str) -> str:
     return f"{installed.jobs_dir}/{name}.meet"
 
 
+@dataclass(frozen=True)
+class HeadStart:
+    """A quick way in, while the first route is still being made.
+
+    name: of the route that leads in. enter: opens its stream. better: the first route, with an
+    `attach` that says REACHED."""
+
+    name: str
+    enter: Callable[[], Awaitable[ByteStream]]
+    better: Route
+
+
 class Routes:
     """The routes to one agent. `open` uses the first that works.
 
@@ -199,6 +221,9 @@ class Routes:
         self._ways = list(ways)
         #: Name of the route that works; None before the first stream.
         self.route: str | None = None
+        #: Cleared while `open_better` runs: another route than `route` may be the one that is kept.
+        self.settled = asyncio.Event()
+        self.settled.set()
 
     async def open(self) -> ByteStream:
         """Open a stream on the route that works. Raises ConnectionFailed or HostKeyError."""
@@ -210,14 +235,70 @@ class Routes:
                 if is_hard_stop(error):
                     raise
                 # If the login connection is lost, the failure says nothing about the node.
-                if self.route or len(self._ways) == 1 or not await self._link.is_alive():
+                proven = self.route == way.name
+                if proven or len(self._ways) == 1 or not await self._link.is_alive():
                     raise
-                self._ways.pop(0)
-                why, other = error.cause or error, self._ways[0].title
-                failed = f"{self._node} by {way.title}: {error.one_line()}"
-                self._record("route", failed, error=error)
-                self._say(f"{self._node} refuses {way.title} ({why}): entering by {other}")
+                self._give_up(way, error)
                 continue
-            self.route = way.name
-            self._record("route", f"{self._node} is reached by {way.title}")
+            self._keep(way.name, way.title)
             return stream
+
+    def entered(self, head: HeadStart) -> None:
+        """Note that the quick way led to the agent."""
+        if self.route is None:
+            self.route = head.name
+            self._record("route", f"{self._node} is reached by {head.name} at first")
+
+    async def open_better(self, head: HeadStart) -> ByteStream | None:
+        """Open a stream that leads to the agent by the first route; None if that does not work.
+
+        Raises HostKeyError if no other route may be used, ConnectionFailed if the login connection
+        is lost."""
+        self.settled.clear()
+        try:
+            stream = await head.better.open()
+            try:
+                await _reached(stream)
+            except BaseException:
+                await stream.close()
+                raise
+        except ConnectionFailed as error:
+            if is_hard_stop(error) or len(self._ways) == 1 or not await self._link.is_alive():
+                raise
+            self._give_up(self._ways[0], error)
+            return None
+        else:
+            self._keep(head.better.name, head.better.title)
+            return stream
+        finally:
+            self.settled.set()
+
+    def _keep(self, name: str, title: str) -> None:
+        self.route = name
+        self._record("route", f"{self._node} is reached by {title}")
+
+    def _give_up(self, way: Route, error: ConnectionFailed) -> None:
+        self._ways.pop(0)
+        why, other = error.cause or error, self._ways[0].title
+        failed = f"{self._node} by {way.title}: {error.one_line()}"
+        self._record("route", failed, error=error)
+        self._say(f"{self._node} refuses {way.title} ({why}): entering by {other}")
+
+
+async def _reached(stream: ByteStream) -> None:
+    """Wait until `attach --wait` has the agent. Raises ConnectionFailed."""
+    said = b""
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(_REACHED_S):
+            while REACHED not in said and len(said) <= _MOST_NOISE_BYTES:
+                data = await read_fd(stream.fileno())
+                if not data:
+                    break
+                said += data
+    if REACHED not in said:
+        why = stream.diagnosis().splitlines()
+        raise ConnectionFailed(
+            "the agent can't be reached there",
+            cause=why[-1] if why else None,
+            hint="`tk doctor` checks whether nodes may be entered by ssh",
+        )

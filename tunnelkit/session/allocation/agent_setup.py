@@ -14,6 +14,7 @@ from tunnelkit.scheduler import job_script
 from tunnelkit.scheduler.base import Scheduler
 from tunnelkit.session.agent.attach_job import JobAttachment
 from tunnelkit.session.agent.install import Installed, install, starting
+from tunnelkit.session.allocation.head_start import ReadyShells
 from tunnelkit.session.backends.backend import Backend
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ class AgentSetup:
     _installed: Installed | None = field(default=None, init=False)
     #: True if a route has started an agent in a job that the user submitted.
     started: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.shells = ReadyShells(self.link)
 
     @property
     def installed(self) -> Installed:

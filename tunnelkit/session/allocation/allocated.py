@@ -10,6 +10,7 @@ from tunnelkit.link.base import ByteStream
 from tunnelkit.model import JobStatus, LostNode
 from tunnelkit.scheduler import job_script
 from tunnelkit.session.agent.client import AgentGone
+from tunnelkit.session.agent.first_link import FirstWays
 from tunnelkit.session.agent.node_agents import peer_name
 from tunnelkit.session.agent.routes import Route, Routes
 from tunnelkit.session.allocation.agent_setup import AgentSetup
@@ -64,10 +65,13 @@ class Allocated:
         """The route to the agent (routes.py); None before the first stream, or without a job."""
         return None
 
-    @property
-    def is_direct(self) -> bool:
-        """True if the link itself reaches the node."""
+    async def is_direct(self) -> bool:
+        """Return True if the link itself reaches the node; waits until that is known."""
         return True
+
+    async def first_ways(self) -> FirstWays | None:
+        """Return two ways to the very first link to the agent; None: `open_stream` alone."""
+        return None
 
     async def open_stream(self) -> ByteStream:
         """Open a stream to the agent. Raises ConnectionFailed, HostKeyError, AgentGone."""
@@ -140,10 +144,21 @@ class AllocatedJob(Allocated):
         """See `Allocated.route`."""
         return self._routes.route if self._routes is not None else None
 
-    @property
-    def is_direct(self) -> bool:
+    async def is_direct(self) -> bool:
         """See `Allocated.is_direct`."""
+        await self._routed().settled.wait()
         return self.route == self._setup.backend.direct_route
+
+    async def first_ways(self) -> FirstWays | None:
+        """See `Allocated.first_ways`."""
+        setup, early = self._setup, self._setup.backend.early_entry
+        if early is None or self._job.foreign or not await setup.shells.is_far():
+            return None
+        head = early(self._address(self.node, setup.name), setup.shells.enter)
+        if head is None:
+            return None
+        routes = self._routed()
+        return FirstWays(head.enter, lambda: routes.entered(head), lambda: routes.open_better(head))
 
     async def leave(self) -> None:
         """Remove tk's directory from the nodes, which go on without it. Raises TunnelkitError."""
@@ -183,14 +198,12 @@ class AllocatedJob(Allocated):
 
         Raises ConnectionFailed, HostKeyError, AgentGone."""
         await self._wait_usable()
-        if self._routes is None:
-            ways = self._ways(self.node, self._setup.name)
-            self._routes = Routes(self._setup.link, self.node, ways, self._setup.say, self._record)
-        return await self._routes.open()
+        return await self._routed().open()
 
     async def peer_stream(self, node: str, name: str) -> ByteStream:
         """See `Allocated.peer_stream`."""
         await self._wait_usable()
+        await self._routed().settled.wait()
         ways = self._ways(node, name)
         known = [way for way in ways if way.name == self.route]
         return await Routes(self._setup.link, node, known or ways, self._setup.say).open()
@@ -214,10 +227,20 @@ class AllocatedJob(Allocated):
         )
         return name, pid
 
+    def _routed(self) -> Routes:
+        setup = self._setup
+        if self._routes is None:
+            ways = self._ways(self.node, setup.name)
+            self._routes = Routes(setup.link, self.node, ways, setup.say, self._record)
+        return self._routes
+
     def _ways(self, node: str, name: str) -> list[Route]:
         """Return the routes to agent `name` in the job."""
+        return list(self._setup.backend.routes(self._address(node, name)))
+
+    def _address(self, node: str, name: str) -> AgentAddress:
         setup = self._setup
-        address = AgentAddress(
+        return AgentAddress(
             setup.link,
             self._job.scheduler,
             setup.settings,
@@ -229,7 +252,6 @@ class AllocatedJob(Allocated):
             may_start=lambda: self.may_start or node != self.node,
             is_ours=not self._job.foreign,
         )
-        return list(setup.backend.routes(address))
 
     def _learn(self, node: str, facts: PodFacts) -> None:
         self.bases[node] = facts.installed.base

@@ -88,6 +88,9 @@ class AllocationManager:
     async def prepare(self) -> None:
         """Find the scheduler; on a login host also find Python and install the agent's zip."""
         setup = self.setup
+        by_shell = setup.backend.has_login_host and setup.settings.cluster.scheduler != "none"
+        if by_shell and self._launch_record is not None:  # else nothing is submitted
+            setup.shells.begin(entry=setup.settings.cluster.node_ssh == "auto")
         installing = asyncio.create_task(setup.install_on_login_host())
         finding = asyncio.create_task(self._find_scheduler())
         try:
@@ -106,6 +109,7 @@ class AllocationManager:
                 cancelled=self._cancelled,
                 say=setup.say,
                 listed=listed,
+                ready=setup.shells.submit,
             )
 
     async def _find_scheduler(self) -> tuple[Scheduler | None, tuple[Completed, float] | None]:
@@ -149,10 +153,9 @@ class AllocationManager:
         """True if a node's ssh may ask the user; not while another route to the node is left."""
         return self.job is None or self.setup.settings.cluster.node_ssh == "yes"
 
-    @property
-    def link_forwards(self) -> bool:
-        """True if the link carries forwards to the node; else the wire must."""
-        return self.setup.backend.forwards and self.allocated.is_direct
+    async def link_forwards(self) -> bool:
+        """Return True if the link carries forwards to the node; else the wire must."""
+        return self.setup.backend.forwards and await self.allocated.is_direct()
 
     async def learn_names(self) -> None:
         """Store the cluster's names for command line completion."""

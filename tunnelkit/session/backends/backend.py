@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tunnelkit.config.schema import Settings
-from tunnelkit.link.base import Link, LinkKind, LinkSetup
+from tunnelkit.link.base import ByteStream, Link, LinkKind, LinkSetup
 from tunnelkit.model import Completed
 from tunnelkit.scheduler.base import Command, Scheduler
 from tunnelkit.session.agent.client import MOST_PAUSE_S
 from tunnelkit.session.agent.install import Installed
-from tunnelkit.session.agent.routes import Route
+from tunnelkit.session.agent.routes import HeadStart, Route
 from tunnelkit.session.doctor.check import Check
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ Question = Callable[["JobInspector", str], Sequence[str]]
 AskFirst = Callable[
     [Link, Settings, Question], Awaitable[tuple[Scheduler | None, Completed | None]]
 ]
+#: Opens a stream to a command on the login host.
+Enter = Callable[[list[str]], Awaitable[ByteStream]]
 FindWithJob = Callable[[Link, Settings, str], Awaitable[tuple[Scheduler | None, Completed | None]]]
 
 
@@ -74,6 +76,8 @@ class Backend:
     command for the API server. leave: removes tk's directory from a node of a job that the user
     submitted; mirrored files stay.
     diagnose: what `tk why` says of the job or pods that are named, where no inspector does.
+    early_entry: returns a quick way to an agent in a job, used until the first of `routes` is made;
+    None if it may not be used.
     note: what the user should know of a job that was just submitted; "" for nothing.
     serves: True if it is the backend for these settings' cluster.
     direct_route: the route's name while the link itself reaches the node.
@@ -104,6 +108,7 @@ class Backend:
     ask_first: AskFirst | None = None
     find_with_job: FindWithJob | None = None
     diagnose: Callable[[Link, Settings, str | None], Awaitable[Diagnosis]] | None = None
+    early_entry: Callable[[AgentAddress, Enter], HeadStart | None] | None = None
     note: Callable[[Scheduler], str] = lambda scheduler: ""
 
     def make_link(self, settings: Settings, setup: LinkSetup) -> Link:

@@ -15,6 +15,7 @@ from tunnelkit.scheduler.detect import DETECT, Detected, parse_detect
 from tunnelkit.scheduler.factory import SCHEDULERS, adapter
 from tunnelkit.session.agent.install import Installed
 from tunnelkit.session.agent.routes import (
+    HeadStart,
     LinkRoute,
     LoginSshRoute,
     ReverseRoute,
@@ -22,7 +23,7 @@ from tunnelkit.session.agent.routes import (
     SchedulerRoute,
     invitation,
 )
-from tunnelkit.session.backends.backend import AgentAddress, Backend, Question
+from tunnelkit.session.backends.backend import AgentAddress, Backend, Enter, Question
 from tunnelkit.session.doctor.check import Check
 
 if TYPE_CHECKING:
@@ -112,6 +113,18 @@ def _routes(to: AgentAddress) -> list[Route]:
     return [by_ssh, LoginSshRoute(to.link, installed, to.node, attach), dial_in]
 
 
+def _early_entry(to: AgentAddress, enter: Enter) -> HeadStart | None:
+    """Return the scheduler's way in, while ssh to the node logs in; None if a user wants one."""
+    if to.settings.cluster.node_ssh != "auto" or to.installed is None:
+        return None
+    attach = to.installed.argv("attach", to.name, "--wait")
+    argv = to.scheduler.enter(to.job_id, to.node, attach, cpus=to.settings.allocation.cpus)
+    if argv is None:
+        return None
+    better = LinkRoute(to.link, to.node, attach)
+    return HeadStart(SchedulerRoute.name, lambda: enter(argv), better)
+
+
 def _serve_words(
     scheduler: Scheduler, settings: Settings, name: str, installed: Installed | None
 ) -> list[str]:
@@ -139,4 +152,5 @@ SSH = Backend(
     routes=_routes,
     serve_words=_serve_words,
     checks=_checks,
+    early_entry=_early_entry,
 )

@@ -16,7 +16,7 @@ from tunnelkit.scheduler.base import Command, PendingCause, Scheduler
 from tunnelkit.scheduler.poller import FIRST_PAUSES_S, Poller
 from tunnelkit.session.job.cancelled_jobs import CancelledJobs
 from tunnelkit.session.job.log_tail import HINT, last_words
-from tunnelkit.session.job.submission import Submission, stop
+from tunnelkit.session.job.submission import RunReady, Submission, stop
 
 Run = Callable[[Command], Awaitable[Completed]]
 _RETRY_S = 5.0
@@ -60,7 +60,8 @@ class JobHandle:
     job id is appended to this name.
     cancelled: jobs that tk has cancelled. say: called with a message for the user.
     listed: an answer to `Scheduler.find`, and the time of the question by `time.monotonic`: the
-    first `find` takes it if it is new."""
+    first `find` takes it if it is new.
+    ready: runs the submission, if it can; else `run` does."""
 
     def __init__(
         self,
@@ -73,8 +74,10 @@ class JobHandle:
         cancelled: CancelledJobs,
         say: Callable[[str], None] = lambda text: None,
         listed: tuple[Completed, float] | None = None,
+        ready: RunReady | None = None,
     ) -> None:
         self.scheduler = scheduler
+        self._ready = ready
         self._listed_first = listed
         self._run = run
         self._name = job_name
@@ -190,6 +193,7 @@ class JobHandle:
             self._run,
             command,
             cancel,
+            ready=self._ready,
             look=self.scheduler.find(self._name).argv,
             undecided=self.scheduler.capabilities.undecided,
             jobs_dir=self._jobs_dir,

@@ -22,6 +22,8 @@ from tunnelkit.model import Completed
 from tunnelkit.scheduler.base import Command
 
 Run = Callable[[Command], Awaitable[Completed]]
+#: Runs a command by something that is ready for it; None if it is not.
+RunReady = Callable[[Command], Awaitable[Completed | None]]
 State = Literal["answered", "runs", "gone", "none"]
 _STATES: dict[bytes, State] = {
     b"answered": "answered",
@@ -193,6 +195,7 @@ class Submission:
     cancel: argv of the scheduler's cancel command, without the job id.
     look: argv that lists the user's jobs of that name, run once the job has an id; () if nobody
     asks. undecided: see `Capabilities`.
+    ready: runs the first command, if it can.
     jobs_dir: tk's directory for jobs on the cluster."""
 
     def __init__(
@@ -201,6 +204,7 @@ class Submission:
         command: Command,
         cancel: tuple[str, ...],
         *,
+        ready: RunReady | None = None,
         look: tuple[str, ...] = (),
         undecided: str = "",
         jobs_dir: str,
@@ -209,6 +213,7 @@ class Submission:
         #: The answer to `look` after an accepted submission; None if it did not come.
         self.looked: Completed | None = None
         self._run = run
+        self._ready = ready
         self._command = command
         self._cancel = shlex.join(cancel)
         self._look = (shlex.join(look), undecided)
@@ -250,8 +255,10 @@ class Submission:
         size = str(len(self._command.stdin))
         words = (self._own, str(_FIRST_LOOK_S), size, self._cancel, *self._look, _CALL)
         argv = ("sh", "-c", _BEGIN, "sh", *words, *self._command.argv)
-        done = await self._run(Command(argv, self._command.stdin))
-        told = self._read(done)
+        command = Command(argv, self._command.stdin)
+        ready, self._ready = self._ready, None
+        done = None if ready is None else await ready(command)
+        told = self._read(await self._run(command) if done is None else done)
         if told.state == "none":
             raise SchedulerError("the submission was stopped", hint="once more: tk up")
         return told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +18,7 @@ from tunnelkit.errors import (
 from tunnelkit.link.base import ByteStream, Link
 from tunnelkit.model import Completed
 from tunnelkit.session.agent.install import Installed
-from tunnelkit.session.agent.routes import LoginSshRoute, Route, Routes
+from tunnelkit.session.agent.routes import HeadStart, LoginSshRoute, Route, Routes
 from tunnelkit.session.runtime.event_log import EventLog
 
 BASE = "/home/me/.cache/tunnelkit"
@@ -175,3 +176,76 @@ async def test_a_login_hosts_ssh_that_takes_too_long_is_tried_again() -> None:
     with pytest.raises(ConnectionFailed, match="does not lead to node4") as caught:
         await LoginSshRoute(cast(Link, Slow()), INSTALLED, "node4", ["x"]).open()
     assert caught.value.transient and "30 s" in (caught.value.cause or "")
+
+
+class Said:
+    """A stream that says `text` and ends."""
+
+    def __init__(self, text: bytes) -> None:
+        ours, theirs = socket.socketpair()
+        theirs.sendall(text)
+        theirs.close()
+        ours.setblocking(False)
+        self.sock = ours
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    def diagnosis(self) -> str:
+        return "no agent"
+
+    async def close(self) -> None:
+        self.sock.close()
+
+
+class SayingWay(FakeWay):
+    def __init__(self, text: bytes) -> None:
+        super().__init__("ssh")
+        self.stream = Said(text)
+
+    async def open(self) -> ByteStream:
+        await super().open()
+        return cast(ByteStream, self.stream)
+
+
+def head(better: FakeWay) -> HeadStart:
+    async def enter() -> ByteStream:
+        raise AssertionError("not here")
+
+    return HeadStart("srun", enter, better)
+
+
+async def test_the_better_route_counts_once_it_has_reached_the_agent() -> None:
+    better = SayingWay(b"Welcome!\ntk-reached\n")
+    routes, said = make(FakeLink(), FakeWay("ssh"), FakeWay("srun"))
+    routes.entered(head(better))
+    assert (routes.route, routes.settled.is_set()) == ("srun", True)
+    assert await routes.open_better(head(better)) is cast(ByteStream, better.stream)
+    assert (routes.route, routes.settled.is_set(), said) == ("ssh", True, [])
+    better.stream.sock.close()
+
+
+@pytest.mark.parametrize("alive", [True, False])
+async def test_a_better_route_without_the_agent_is_given_up(alive: bool) -> None:
+    better = SayingWay(b"tk-rea")
+    second = FakeWay("srun")
+    routes, said = make(FakeLink(alive=alive), FakeWay("ssh"), second)
+    routes.entered(head(better))
+    if not alive:
+        with pytest.raises(ConnectionFailed):
+            await routes.open_better(head(better))
+        assert (routes.settled.is_set(), said) == (True, [])
+        return
+    assert await routes.open_better(head(better)) is None
+    assert better.stream.sock.fileno() == -1
+    assert said == ["node4 refuses ssh (no agent): entering by srun"]
+    await routes.open()
+    assert (routes.route, second.asked) == ("srun", 1)
+
+
+async def test_a_route_that_was_only_begun_may_still_be_given_up() -> None:
+    refused = ConnectionFailed("no", cause="Permission denied")
+    routes, _ = make(FakeLink(), FakeWay("ssh", refused), FakeWay("srun"))
+    routes.entered(head(FakeWay("ssh")))
+    await routes.open()
+    assert routes.route == "srun"

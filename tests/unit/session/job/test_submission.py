@@ -96,6 +96,26 @@ def lost() -> None:
     raise ConnectionFailed("the connection was lost", hint="", transient=True)
 
 
+@pytest.mark.parametrize("when", ["before", "after", "none"])
+async def test_a_ready_shell_that_fails_submits_nothing_twice(login: Login, when: str) -> None:
+    asked = 0
+
+    async def ready(command: Command) -> Completed | None:
+        nonlocal asked
+        asked += 1
+        if when == "none":
+            return None
+        if when == "after":
+            await login.run(command)
+        raise ConnectionFailed("the shell is gone", hint="", transient=True)
+
+    one = login.submission()
+    one._ready = ready
+    done = await one.answer(unheard)
+    assert (done.exit_code, done.text, asked) == (0, "7\n", 1)
+    assert len(list(login.jobs.glob("tk-p.sub-*/began"))) == 1
+
+
 async def test_the_answer_is_had_at_once(login: Login, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not at the end of the wait."""
     monkeypatch.setattr(submission, "_FIRST_LOOK_S", 30)

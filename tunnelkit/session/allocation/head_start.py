@@ -1,0 +1,81 @@
+"""Shells on the login host that `tk up` opens ahead: for the submission, and for the way in.
+
+A shell costs the login host little, so the first one is always opened. The way in is a step of the
+scheduler: it pays only where round trips are long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from tunnelkit.link.base import ByteStream, Link
+from tunnelkit.model import Completed
+from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.scheduler.base import Command
+from tunnelkit.session.connection.ready_shell import ReadyShell
+
+#: From so many seconds on, two logins of ssh take longer than the scheduler for a step.
+_FAR_S = 0.04
+#: What a shell waits for comes within this time, or the wait matters more than round trips.
+_FIRST_S, _ENTRY_S = 3.0, 20.0
+
+
+class ReadyShells:
+    """The shells of one `tk up`, ended with `async with`. Call `begin`."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._first: ReadyShell | None = None
+        self._entry: asyncio.Task[ReadyShell | None] | None = None
+
+    async def __aenter__(self) -> None:
+        pass
+
+    async def __aexit__(self, *error: object) -> None:
+        entry, self._entry = self._entry, None
+        first, self._first = self._first, None
+        if entry is not None:
+            await cancel_all(entry)
+            if not entry.cancelled() and entry.exception() is None and (shell := entry.result()):
+                await shell.end_unused()
+        if first is not None:
+            await first.end_unused()
+
+    def begin(self, *, entry: bool) -> None:
+        """Open the shell for the submission; it measures the round trip, too.
+
+        entry: open the one for the way in as well, if that may pay."""
+        self._first = ReadyShell(self._link, _FIRST_S)
+        if entry:
+            self._entry = asyncio.create_task(self._open_entry(self._first))
+
+    async def submit(self, command: Command) -> Completed | None:
+        """Run a command; None if no shell is ready. Raises ConnectionFailed, TimeoutExpired."""
+        shell = self._first
+        if shell is None or not shell.is_open or not shell.take():
+            return None
+        return await shell.run(command)
+
+    async def is_far(self) -> bool:
+        """Return True if an early way in pays, by the round trip that the first shell measured."""
+        first, entry = self._first, self._entry
+        if first is None or entry is None or await asyncio.shield(entry) is None:
+            return False
+        round_trip_s = await first.measure()
+        return round_trip_s is not None and round_trip_s >= _FAR_S
+
+    async def enter(self, argv: list[str]) -> ByteStream:
+        """Open a stream to `argv`, by the shell that waits for it, or a new one.
+
+        Raises ConnectionFailed."""
+        shell = None if self._entry is None else await asyncio.shield(self._entry)
+        if shell is not None and shell.take():
+            return await shell.open_stream(argv)
+        return await self._link.open_stream(argv)
+
+    async def _open_entry(self, first: ReadyShell) -> ReadyShell | None:
+        # The ping is a round trip too late for this. A shell in vain costs little.
+        opening_s = await first.opened()
+        if opening_s is None or opening_s < _FAR_S:
+            return None
+        return ReadyShell(self._link, _ENTRY_S)
