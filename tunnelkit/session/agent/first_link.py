@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from tunnelkit.link.base import ByteStream
 from tunnelkit.mux.tasks import cancel_all
 
+#: The early way has so long once the better one is known not to work.
+_ALONE_S = 5.0
 Dial = Callable[[], Awaitable[ByteStream]]
 #: The opening of a stream; None: that way does not work.
 Opening = asyncio.Future[ByteStream | None]
@@ -45,6 +47,10 @@ async def race(
         await asyncio.wait({early, better}, return_when=asyncio.FIRST_COMPLETED)
         if better.done() and (better.exception() or better.result()):
             await cancel_all(early)  # one hello at a time, or the agent follows the wrong one
+        elif better.done():
+            # The other routes are next: a step that says nothing may not hold them up for long.
+            await asyncio.wait({early}, timeout=_ALONE_S)
+            await cancel_all(early)
         await asyncio.wait({early})
         if not early.cancelled() and early.exception() is None:
             ways.entered()

@@ -33,6 +33,8 @@ _SSH_FAILED = 255
 REACHED = b"tk-reached\n"
 #: Limit for that, and for what login shells say before it.
 _REACHED_S = 30.0
+#: A stream whose output has ended tells its exit status within this time.
+_ENDED_S = 5.0
 _MOST_NOISE_BYTES = 64 * 1024
 
 
@@ -243,6 +245,20 @@ class Routes:
             self._keep(way.name, way.title)
             return stream
 
+    async def enter(self, head: HeadStart) -> ByteStream:
+        """Open a stream that leads to the agent by the quick way. Raises ConnectionFailed.
+
+        Nothing is sent before the agent is there: a scheduler may start a step long after nobody
+        waits for it, and a hello in its stdin would take the wire from the link that has it."""
+        stream = await head.enter()
+        try:
+            if not await _reached(stream):
+                raise _not_there(stream)
+        except BaseException:
+            await stream.close()
+            raise
+        return stream
+
     def entered(self, head: HeadStart) -> None:
         """Note that the quick way led to the agent."""
         if self.route is None:
@@ -252,13 +268,18 @@ class Routes:
     async def open_better(self, head: HeadStart) -> ByteStream | None:
         """Open a stream that leads to the agent by the first route; None if that does not work.
 
-        Raises HostKeyError if no other route may be used, ConnectionFailed if the login connection
-        is lost."""
+        A route that fails is given up. One that leads to the node, where no agent is yet, is kept
+        for later links. Raises HostKeyError if no other route may be used, ConnectionFailed if the
+        login connection is lost."""
         self.settled.clear()
         try:
             stream = await head.better.open()
             try:
-                await _reached(stream)
+                if not await _reached(stream):
+                    if await _is_refused(stream):
+                        raise _not_there(stream)
+                    await stream.close()
+                    return None
             except BaseException:
                 await stream.close()
                 raise
@@ -285,8 +306,8 @@ class Routes:
         self._say(f"{self._node} refuses {way.title} ({why}): entering by {other}")
 
 
-async def _reached(stream: ByteStream) -> None:
-    """Wait until `attach --wait` has the agent. Raises ConnectionFailed."""
+async def _reached(stream: ByteStream) -> bool:
+    """Wait until `attach --wait` has the agent; False if it ends without, or says too much."""
     said = b""
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(_REACHED_S):
@@ -295,10 +316,22 @@ async def _reached(stream: ByteStream) -> None:
                 if not data:
                     break
                 said += data
-    if REACHED not in said:
-        why = stream.diagnosis().splitlines()
-        raise ConnectionFailed(
-            "the agent can't be reached there",
-            cause=why[-1] if why else None,
-            hint="`tk doctor` checks whether nodes may be entered by ssh",
-        )
+    return REACHED in said
+
+
+async def _is_refused(stream: ByteStream) -> bool:
+    """Return True if ssh itself failed: then this route leads nowhere."""
+    try:
+        async with asyncio.timeout(_ENDED_S):
+            return await stream.wait() == _SSH_FAILED
+    except TimeoutError:
+        return False  # it leads somewhere, where nothing answers yet
+
+
+def _not_there(stream: ByteStream) -> ConnectionFailed:
+    why = stream.diagnosis().splitlines()
+    return ConnectionFailed(
+        "the agent can't be reached there",
+        cause=why[-1] if why else None,
+        hint="`tk doctor` checks whether nodes may be entered by ssh",
+    )

@@ -158,7 +158,11 @@ class AllocatedJob(Allocated):
         if head is None:
             return None
         routes = self._routed()
-        return FirstWays(head.enter, lambda: routes.entered(head), lambda: routes.open_better(head))
+        return FirstWays(
+            lambda: routes.enter(head),
+            lambda: routes.entered(head),
+            lambda: routes.open_better(head),
+        )
 
     async def leave(self) -> None:
         """Remove tk's directory from the nodes, which go on without it. Raises TunnelkitError."""

@@ -17,7 +17,7 @@ from tunnelkit.session.connection.ready_shell import ReadyShell
 #: From so many seconds on, two logins of ssh take longer than the scheduler for a step.
 _FAR_S = 0.04
 #: What a shell waits for comes within this time, or the wait matters more than round trips.
-_FIRST_S, _ENTRY_S = 3.0, 20.0
+_FIRST_S, _ENTRY_S = 3.0, 5.0
 
 
 class ReadyShells:
@@ -32,6 +32,9 @@ class ReadyShells:
         pass
 
     async def __aexit__(self, *error: object) -> None:
+        await self._end_unused()
+
+    async def _end_unused(self) -> None:
         entry, self._entry = self._entry, None
         first, self._first = self._first, None
         if entry is not None:
@@ -53,6 +56,9 @@ class ReadyShells:
         """Run a command; None if no shell is ready. Raises ConnectionFailed, TimeoutExpired."""
         shell = self._first
         if shell is None or not shell.is_open or not shell.take():
+            # A login host with room for one more session would have opened the shell by now: none
+            # may be held there that the submission itself needs.
+            await self._end_unused()
             return None
         return await shell.run(command)
 

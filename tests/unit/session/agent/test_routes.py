@@ -179,9 +179,10 @@ async def test_a_login_hosts_ssh_that_takes_too_long_is_tried_again() -> None:
 
 
 class Said:
-    """A stream that says `text` and ends."""
+    """A stream that says `text` and ends with `status`."""
 
-    def __init__(self, text: bytes) -> None:
+    def __init__(self, text: bytes, status: int) -> None:
+        self._status = status
         ours, theirs = socket.socketpair()
         theirs.sendall(text)
         theirs.close()
@@ -191,6 +192,9 @@ class Said:
     def fileno(self) -> int:
         return self.sock.fileno()
 
+    async def wait(self) -> int:
+        return self._status
+
     def diagnosis(self) -> str:
         return "no agent"
 
@@ -199,20 +203,44 @@ class Said:
 
 
 class SayingWay(FakeWay):
-    def __init__(self, text: bytes) -> None:
+    def __init__(self, text: bytes, status: int = 0) -> None:
         super().__init__("ssh")
-        self.stream = Said(text)
+        self.stream = Said(text, status)
 
     async def open(self) -> ByteStream:
         await super().open()
         return cast(ByteStream, self.stream)
 
 
-def head(better: FakeWay) -> HeadStart:
+def head(better: FakeWay, quick: SayingWay | None = None) -> HeadStart:
     async def enter() -> ByteStream:
-        raise AssertionError("not here")
+        assert quick is not None
+        return await quick.open()
 
     return HeadStart("srun", enter, better)
+
+
+async def test_nothing_is_sent_to_a_step_before_it_has_the_agent() -> None:
+    """Its srun may outlive it: with a hello in its stdin it would take the wire hours later."""
+    routes, _ = make(FakeLink(), FakeWay("ssh"), FakeWay("srun"))
+    there, not_there = SayingWay(b"tk-reached\n"), SayingWay(b"", 66)
+    stream = await routes.enter(head(FakeWay("ssh"), there))
+    assert stream.fileno() == there.stream.fileno()
+    await stream.close()
+    with pytest.raises(ConnectionFailed, match="can't be reached"):
+        await routes.enter(head(FakeWay("ssh"), not_there))
+    assert not_there.stream.sock.fileno() == -1
+
+
+async def test_a_better_route_to_a_node_without_an_agent_yet_is_kept() -> None:
+    """A prologue takes its time: that says nothing about ssh."""
+    better, first, second = SayingWay(b"", 66), FakeWay("ssh"), FakeWay("srun")
+    routes, said = make(FakeLink(), first, second)
+    routes.entered(head(better))
+    assert await routes.open_better(head(better)) is None
+    assert (better.stream.sock.fileno(), said, routes.settled.is_set()) == (-1, [], True)
+    await routes.open()
+    assert (routes.route, first.asked, second.asked) == ("ssh", 1, 0)
 
 
 async def test_the_better_route_counts_once_it_has_reached_the_agent() -> None:
@@ -226,8 +254,8 @@ async def test_the_better_route_counts_once_it_has_reached_the_agent() -> None:
 
 
 @pytest.mark.parametrize("alive", [True, False])
-async def test_a_better_route_without_the_agent_is_given_up(alive: bool) -> None:
-    better = SayingWay(b"tk-rea")
+async def test_a_better_route_that_ssh_refuses_is_given_up(alive: bool) -> None:
+    better = SayingWay(b"tk-rea", 255)
     second = FakeWay("srun")
     routes, said = make(FakeLink(alive=alive), FakeWay("ssh"), second)
     routes.entered(head(better))
