@@ -55,12 +55,14 @@ class ReadyShells:
     async def submit(self, command: Command) -> Completed | None:
         """Run a command; None if no shell is ready. Raises ConnectionFailed, TimeoutExpired."""
         shell = self._first
-        if shell is None or not shell.is_open or not shell.take():
+        if shell is None:
+            return None
+        if not shell.is_open:
             # A login host with room for one more session would have opened the shell by now: none
             # may be held there that the submission itself needs.
             await self._end_unused()
             return None
-        return await shell.run(command)
+        return await shell.run(command) if shell.take() else None
 
     async def is_far(self) -> bool:
         """Return True if an early way in pays, by the round trip that the first shell measured."""
