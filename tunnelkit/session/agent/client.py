@@ -19,7 +19,7 @@ from tunnelkit.mux.hello import NoHello, exchange_hello
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.rpc import Handler, RpcError, RpcPeer
 from tunnelkit.mux.tasks import cancel_all
-from tunnelkit.session.agent.first_link import Dial, FirstWays, Opening, discard, race
+from tunnelkit.session.agent.first_link import MOVE_S, Dial, FirstWays, Opening, discard, race
 from tunnelkit.session.job.log_tail import HINT
 from tunnelkit.wire.endpoint import Endpoint
 from tunnelkit.wire.errors import ProtocolError
@@ -292,7 +292,7 @@ class AgentClient:
             return
         old, self._between_links = self._stream, True
         try:
-            await self._attach(stream)
+            await self._attach(stream, MOVE_S)
         except TunnelkitError as error:
             log.info("the wire could not move to a better link: %s", error.one_line())
         else:
@@ -310,9 +310,9 @@ class AgentClient:
     async def _connect_link(self, dial: Dial) -> None:
         await self._attach(await dial())
 
-    async def _attach(self, stream: ByteStream) -> None:
+    async def _attach(self, stream: ByteStream, most_s: float = _HELLO_TIMEOUT_S) -> None:
         try:
-            async with asyncio.timeout(_HELLO_TIMEOUT_S):
+            async with asyncio.timeout(most_s):
                 hello, rest = await self._shake_hands(stream)
             self._server_id = hello.server_id
             self._lost = self.mux.attach(stream.fileno(), stream.fileno(), hello, rest)

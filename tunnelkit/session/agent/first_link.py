@@ -11,6 +11,8 @@ from tunnelkit.mux.tasks import cancel_all
 
 #: The early way has so long once the better one is known not to work.
 _ALONE_S = 5.0
+#: Limit for a move's hello: until its end no link carries anything, and none is reported lost.
+MOVE_S = 5.0
 Dial = Callable[[], Awaitable[ByteStream]]
 #: The opening of a stream; None: that way does not work.
 Opening = asyncio.Future[ByteStream | None]

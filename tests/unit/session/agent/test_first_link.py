@@ -17,7 +17,7 @@ from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.rpc import RpcPeer
 from tunnelkit.session.agent.client import AgentClient
-from tunnelkit.session.agent.first_link import FirstWays
+from tunnelkit.session.agent.first_link import MOVE_S, FirstWays
 
 
 class Stream:
@@ -85,6 +85,7 @@ class Ways:
         self.error: TunnelkitError | None = None
         self.early_error: TunnelkitError | None = None
         self.works = True
+        self.silent: ByteStream | None = None
         self.entered = 0
         self.reports: list[tuple[bool, str]] = []
         self.stuck: list[TunnelkitError | None] = []
@@ -124,6 +125,8 @@ class Ways:
         await self.better.wait()
         if self.error is not None:
             raise self.error
+        if self.silent is not None:
+            return self.silent
         return await self._agent.dial() if self.works else None
 
 
@@ -234,6 +237,30 @@ async def test_a_lost_early_link_is_replaced_in_the_usual_way(agent: Agent, ways
     assert len(agent.links) == 2
     living.cancel()
     await client.close("over")
+
+
+async def test_a_move_to_a_stream_that_says_nothing_is_soon_over(
+    agent: Agent, ways: Ways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert MOVE_S <= 5.0
+    monkeypatch.setattr("tunnelkit.session.agent.client.MOVE_S", 0.05)
+    client = ways.client()
+    ways.early.set()
+    await client.connect()
+    living = asyncio.create_task(client.run())
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    ways.silent = silent = Stream(ours)
+    ways.better.set()
+    await asyncio.wait_for(silent.closed.wait(), 10)
+    agent.gate.set()
+    assert await asyncio.wait_for(client.call("add", number=5), 10) == 5
+    assert ways.redialled == 1
+    assert [up for up, _ in ways.reports] == [False, True]  # and its end is no secret
+    assert agent.links[0].closed.is_set() and not agent.links[1].closed.is_set()
+    living.cancel()
+    await client.close("over")
+    theirs.close()
 
 
 async def test_a_start_that_is_given_up_closes_both(agent: Agent, ways: Ways) -> None:
