@@ -48,6 +48,8 @@ class SessionAgents:
     on_stuck: Callable[[TunnelkitError | None], None]
     client: AgentClient | None = None
     info: Mapping[str, object] = field(default_factory=dict)
+    #: The error after which the first agent is not tried again until the user acts, or None.
+    stuck: TunnelkitError | None = None
     _broken_off: bool = False
     #: Keeps the link to the first agent, from `reach` on.
     _life: asyncio.Task[str] | None = None
@@ -187,7 +189,7 @@ class SessionAgents:
             on_channel=self._opened,
             notices={"ending": self._ending, "time-limit": self._time_is_near},
             on_link=self.on_link,
-            on_stuck=self.on_stuck,
+            on_stuck=self._stuck,
             repair=self.cluster.repair,
             most_pause_s=self.cluster.setup.backend.most_pause_s,
             first=first,
@@ -195,7 +197,7 @@ class SessionAgents:
 
     async def forget(self, why: str) -> None:
         """Close all connections to agents that have ended; `reach` may come again."""
-        gone, self.client, self.info = self.client, None, {}
+        gone, self.client, self.info, self.stuck = self.client, None, {}, None
         await self.peers.close(why)
         if gone is not None:
             await self._end(gone, why)
@@ -244,6 +246,10 @@ class SessionAgents:
             self.execs.stderr_opened(channel, header)
         else:
             channel.close({"error": "unexpected channel"})
+
+    def _stuck(self, error: TunnelkitError | None) -> None:
+        self.stuck = error
+        self.on_stuck(error)
 
     def _peer_stuck(self, node: str, error: TunnelkitError) -> None:
         self.say(f"{node}: {error.one_line()}. It is not tried again until you run: tk auth")

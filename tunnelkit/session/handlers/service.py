@@ -19,7 +19,7 @@ from tunnelkit.model import LocalForward
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.rpc import Handler
-from tunnelkit.mux.tasks import start
+from tunnelkit.mux.tasks import cancel_all, first_of, start
 from tunnelkit.session.connection.login_variables import login_variables
 from tunnelkit.session.doctor.remote_access import handlers as doctor_handlers
 from tunnelkit.session.files import mirror_json
@@ -186,7 +186,7 @@ class ControlHandlers:
         """Wait for the end of the way up, and for a connection that is lost now."""
         if self._session.stuck is not None:
             await self._session.authenticate()
-        await self._wait_settled()
+        await self._wait_up()
         await self._session.authenticate()
         self._check_alive()
         return self.status()
@@ -210,6 +210,21 @@ class ControlHandlers:
         job = self._session.cluster.job
         own = job.job_id if job is not None else None
         return {"goes_on": self._session.launch.attach_job, "job": own}
+
+    async def _wait_up(self) -> None:
+        """As `_wait_settled`, but raises what keeps the agent away until the user acts."""
+        session = self._session
+        settled = asyncio.create_task(self._wait_settled())
+        try:
+            while not settled.done():
+                if session.agents.stuck is not None:
+                    raise session.agents.stuck
+                changed = asyncio.create_task(session.states.wait_change())
+                await first_of(settled, changed)
+                await cancel_all(changed)
+            await settled
+        finally:
+            await cancel_all(settled)
 
     async def _wait_settled(self) -> None:
         await self._session.settled.wait()
