@@ -12,9 +12,9 @@ from tunnelkit.debug.agent_api import AgentApi
 from tunnelkit.debug.dap.messages import whole
 from tunnelkit.debug.loop_agents.several import NodePart
 from tunnelkit.errors import NoSessionError, TunnelkitError
-from tunnelkit.messages.agent_calls import INFO
+from tunnelkit.messages.agent_calls import INFO, AgentInfo
 from tunnelkit.mux.channel import Channel
-from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.mux.tasks import cancel_all, first_of
 from tunnelkit.session.agent.client import AgentClient, AgentGone
 from tunnelkit.session.agent.exec_streams import ExecStreams
 from tunnelkit.session.agent.find_python import introduced
@@ -53,6 +53,8 @@ class SessionAgents:
     _broken_off: bool = False
     #: Keeps the link to the first agent, from `reach` on.
     _life: asyncio.Task[str] | None = None
+    #: Gets what the first agent says of itself unasked.
+    _introduction: asyncio.Future[AgentInfo] | None = None
     #: True while somebody waits in `over`.
     _minded: bool = False
 
@@ -130,10 +132,12 @@ class SessionAgents:
         """Connect to the first agent; return its client. Raises TunnelkitError."""
         if self.client is not None:
             await self._end(self.client, "there is another agent")
-        self.client = client = self._make_client(allocated, await allocated.first_ways())
+        first_ways = await allocated.first_ways()
+        self._introduction = asyncio.get_running_loop().create_future()
+        self.client = client = self._make_client(allocated, first_ways)
         await client.connect_patiently(self.cluster.has_ended)
         self.use(client)
-        info = await INFO.ask(client, {})
+        info = await _info(client, self._introduction)
         self.info = dict(info)
         self.peers.allocated(allocated.nodes)
         self.say(introduced(info, allocated.job_id, self.cluster.setup.installed.python))
@@ -244,8 +248,16 @@ class SessionAgents:
             self.debuggee(channel, header)
         elif header.get("type") == "stderr":
             self.execs.stderr_opened(channel, header)
+        elif header.get("type") == "info":
+            self._introduce(header.get("info"))
+            channel.close()
         else:
             channel.close({"error": "unexpected channel"})
+
+    def _introduce(self, info: object) -> None:
+        said = self._introduction
+        if said is not None and not said.done() and INFO.fits(info):
+            said.set_result(info)
 
     def _stuck(self, error: TunnelkitError | None) -> None:
         self.stuck = error
@@ -262,3 +274,13 @@ class SessionAgents:
         left_s = params.get("left_s")
         if isinstance(left_s, int):
             self.time_limit(left_s)
+
+
+async def _info(client: AgentClient, unasked: asyncio.Future[AgentInfo]) -> AgentInfo:
+    """Return what the agent says of itself: it may do so unasked. Raises TunnelkitError."""
+    asked = asyncio.create_task(INFO.ask(client, {}))
+    try:
+        await first_of(asked, unasked)
+        return unasked.result() if unasked.done() else asked.result()
+    finally:
+        await cancel_all(asked)

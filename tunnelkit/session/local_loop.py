@@ -56,7 +56,10 @@ async def run_local(
     loops: list[DebugLoop] = []
 
     def opened(channel: Channel, header: dict[str, object]) -> None:
-        loops[0].debuggee(channel, header)
+        if header.get("type") == "debuggee":
+            loops[0].debuggee(channel, header)
+        else:
+            channel.close()
 
     agent = AgentClient(
         LocalAgent(cache_root(), f"local-{os.getpid()}-{secrets.token_hex(4)}").dial,

@@ -143,6 +143,7 @@ class Session:
             landed=self.loops.files_changed,
             # Where each stream of the link is costly, the agent runs the mirror's commands.
             by_agent=lambda: self.agents.execs_if_up if backend.brings_agent else None,
+            ready=self.cluster.setup.shells.look,
             pods=None if backend.shared_home else self._pods(),
         )
 

@@ -295,12 +295,12 @@ class AgentClient:
             await self._attach(stream, MOVE_S)
         except TunnelkitError as error:
             log.info("the wire could not move to a better link: %s", error.one_line())
-        else:
-            if old is not None:
-                await old.close()
+            return  # whoever waits for the loss of the old link closes it
         finally:
             self._between_links = False
             self._moved.set()
+        if old is not None:
+            await old.close()
 
     async def _end_move(self) -> None:
         moving, self._moving = self._moving, None

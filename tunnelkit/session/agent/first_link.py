@@ -24,7 +24,8 @@ class FirstWays:
 
     early: opens a stream that is soon there. entered: called once it has led to the agent. better:
     opens a stream that leads to the agent, on the route that is kept; the wire moves to it. None
-    if that way does not work: the link stays where it is. An error ends the link."""
+    if that way does not work: the link stays where it is. It is asked again if the early way works
+    after that. An error ends the link."""
 
     early: Dial
     entered: Callable[[], None]
@@ -38,9 +39,16 @@ async def race(
 
     Returns the opening of the better way, to move to, if the early one was attached; else a stream
     by the better way, or None if that does not work. Raises as `ways.better`."""
+    opened = False
+
+    async def early_dial() -> ByteStream:
+        nonlocal opened
+        stream = await ways.early()
+        opened = True
+        return stream
 
     async def enter() -> ByteStream | None:
-        await connect(ways.early)
+        await connect(early_dial)
         return None
 
     better: Opening = asyncio.ensure_future(ways.better())
@@ -48,7 +56,9 @@ async def race(
     try:
         await asyncio.wait({early, better}, return_when=asyncio.FIRST_COMPLETED)
         if better.done() and (better.exception() or better.result()):
-            await cancel_all(early)  # one hello at a time, or the agent follows the wrong one
+            # One hello at a time, or the agent follows the wrong one: this may be under way.
+            await asyncio.wait({early}, timeout=MOVE_S if opened else 0.0)
+            await cancel_all(early)
         elif better.done():
             # The other routes are next: a step that says nothing may not hold them up for long.
             await asyncio.wait({early}, timeout=_ALONE_S)
@@ -56,6 +66,8 @@ async def race(
         await asyncio.wait({early})
         if not early.cancelled() and early.exception() is None:
             ways.entered()
+            if better.done() and better.result() is None:
+                better = asyncio.ensure_future(ways.better())  # it may have come too early
             return better, None
         return None, await better
     except BaseException:

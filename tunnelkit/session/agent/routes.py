@@ -268,15 +268,20 @@ class Routes:
     async def open_better(self, head: HeadStart) -> ByteStream | None:
         """Open a stream that leads to the agent by the first route; None if that does not work.
 
-        A route that fails is given up. One that leads to the node, where no agent is yet, is kept
-        for later links. Raises HostKeyError if no other route may be used, ConnectionFailed if the
-        login connection is lost."""
+        A route that fails is given up, and one that does not lead to the agent though the quick way
+        has. If that has not either, the agent may not be there yet. Raises HostKeyError if no other
+        route may be used, ConnectionFailed if the login connection is lost."""
+        if self._ways[0].name != head.better.name:
+            return None  # it was given up
         self.settled.clear()
+        astray = False
         try:
             stream = await head.better.open()
             try:
                 if not await _reached(stream):
-                    if await _is_refused(stream):
+                    refused = await _is_refused(stream)
+                    astray = not refused and self.route == head.name
+                    if refused or astray:
                         raise _not_there(stream)
                     await stream.close()
                     return None
@@ -286,7 +291,7 @@ class Routes:
         except ConnectionFailed as error:
             if is_hard_stop(error) or len(self._ways) == 1 or not await self._link.is_alive():
                 raise
-            self._give_up(self._ways[0], error)
+            self._give_up(self._ways[0], error, astray=astray)
             return None
         else:
             self._keep(head.better.name, head.better.title)
@@ -298,12 +303,14 @@ class Routes:
         self.route = name
         self._record("route", f"{self._node} is reached by {title}")
 
-    def _give_up(self, way: Route, error: ConnectionFailed) -> None:
+    def _give_up(self, way: Route, error: ConnectionFailed, *, astray: bool = False) -> None:
         self._ways.pop(0)
         why, other = error.cause or error, self._ways[0].title
         failed = f"{self._node} by {way.title}: {error.one_line()}"
         self._record("route", failed, error=error)
-        self._say(f"{self._node} refuses {way.title} ({why}): entering by {other}")
+        lost = f"{way.title} does not lead to the agent on {self._node}"
+        text = lost if astray else f"{self._node} refuses {way.title}"
+        self._say(f"{text} ({why}): entering by {other}")
 
 
 async def _reached(stream: ByteStream) -> bool:

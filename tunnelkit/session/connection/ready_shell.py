@@ -30,16 +30,17 @@ _ANY_BYTES = ("utf-8", "surrogateescape")
 
 # $1 a mark that no login banner prints. Says the mark, answers the first line with it (the ping),
 # then runs the lines up to the mark. `read` takes no byte too many: the command has the rest. If
-# the mark does not come, nothing is run.
+# the mark does not come, nothing is run. The names are none that a user exports: the command
+# gets the user's environment as it is.
 _WAIT = r"""
-mark=$1 text=
+_tk_mark=$1 _tk_text=
 shift
-printf '%s.' "$mark"
-IFS= read -r line || exit 0
-printf '%s\n' "$mark"
-while IFS= read -r line; do
-  if [ "$line" = "$mark" ]; then eval "$text"; exit; fi
-  text="$text$line
+printf '%s.' "$_tk_mark"
+IFS= read -r _tk_line || exit 0
+printf '%s\n' "$_tk_mark"
+while IFS= read -r _tk_line; do
+  if [ "$_tk_line" = "$_tk_mark" ]; then eval "$_tk_text"; exit; fi
+  _tk_text="$_tk_text$_tk_line
 "
 done
 """
@@ -74,23 +75,21 @@ class ReadyShell:
         done = self._opening.done() and not self._opening.cancelled()
         return done and self._opening.exception() is None
 
-    async def run(self, command: Command) -> Completed:
+    async def run(self, command: Command, timeout_s: float = _RUN_S) -> Completed:
         """Run a command to its end, with its stdin. Raises ConnectionFailed, TimeoutExpired.
 
         Of its stderr the last lines are kept."""
         text = shlex.join(command.argv)
         if command.stdin:
-            # printf is the shell's own: what it prints stands in no argv.
-            given = shlex.quote(command.stdin.decode(*_ANY_BYTES))
-            text = f"printf %s {given} | {text}"
+            text = f"{_printed(command.stdin)} | {text}"
         try:
-            async with asyncio.timeout(_RUN_S):
+            async with asyncio.timeout(timeout_s):
                 stream = await asyncio.shield(self._opening)
                 await self._say(stream, text)
                 return await self._answer(stream)
         except TimeoutError as error:
             raise TimeoutExpired(
-                f"`{command.argv[0]}` on {self._link.name} took more than {_RUN_S:g} s",
+                f"`{command.argv[0]}` on {self._link.name} took more than {timeout_s:g} s",
                 hint="tk tries again; `tk doctor` checks the way there",
                 transient=True,
             ) from error
@@ -152,15 +151,19 @@ class ReadyShell:
         return stream
 
     async def _mind(self, stream: ByteStream) -> None:
+        measuring = asyncio.create_task(self._measure(stream))
+        measuring.add_done_callback(lambda task: self._measured.set())
         try:
-            await self._measure(stream)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._most_s):
+                    await self._unwanted.wait()
+            if self.take():
+                await cancel_all(measuring)
+                await stream.close()
+                return
+            await measuring  # whoever has taken the shell waits for it
         finally:
-            self._measured.set()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._most_s):
-                await self._unwanted.wait()
-        if self.take():
-            await stream.close()
+            await cancel_all(measuring)
 
     async def _measure(self, stream: ByteStream) -> None:
         mark = self._mark.encode()
@@ -204,3 +207,9 @@ class ReadyShell:
             transient=True,
             hint="tk tries again; `tk doctor` checks the way there",
         )
+
+
+def _printed(data: bytes) -> str:
+    """Return a command that prints `data`: the shell's own, so that it stands in no argv."""
+    text = data.replace(b"\\", b"\\\\").replace(b"\0", b"\\0000").decode(*_ANY_BYTES)
+    return f"printf %b {shlex.quote(text)}"

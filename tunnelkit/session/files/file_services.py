@@ -14,8 +14,10 @@ from tunnelkit.errors import ConnectionFailed, TimeoutExpired, TunnelkitError
 from tunnelkit.link.base import ByteStream, Link
 from tunnelkit.messages.agent_calls import MIRROR_DIFFERING
 from tunnelkit.mirror.api import DigestCheck, MirrorState, MirrorStatus, PassRecord
+from tunnelkit.model import Completed
 from tunnelkit.mount.mounts import Mounts
 from tunnelkit.mux.tasks import cancel_all
+from tunnelkit.scheduler.base import Command
 from tunnelkit.session.agent.client import AgentClient
 from tunnelkit.session.agent.exec_streams import ExecStreams
 from tunnelkit.session.files import mirror_json
@@ -48,7 +50,7 @@ class SessionFiles:
     agent: returns the node's agent, None while there is none. dial: opens a stream to
     `agent files` on the login host. may_write: returns once the cluster is known to be usable.
     landed: called with some paths of each batch that has arrived. repair: see AgentClient.
-    by_agent: see LinkRemoteHost. pods: where each node has a disk of its own.
+    by_agent, ready: see LinkRemoteHost. pods: where each node has a disk of its own.
     """
 
     def __init__(
@@ -69,9 +71,10 @@ class SessionFiles:
         landed: Callable[[Sequence[str]], None],
         repair: Callable[[], Awaitable[None]] | None = None,
         by_agent: Callable[[], ExecStreams | None] = lambda: None,
+        ready: Callable[[Command, float], Awaitable[Completed | None]] | None = None,
         pods: Pods | None = None,
     ) -> None:
-        settings, remote = launch.settings, LinkRemoteHost(link, node, by_agent)
+        settings, remote = launch.settings, LinkRemoteHost(link, node, by_agent, ready)
         self._destination = remote.destination
         self._only_on_nodes = only_on_nodes
         self._node_came = asyncio.Event()

@@ -19,7 +19,7 @@ from tunnelkit.model import LocalForward
 from tunnelkit.mux.channel import Channel
 from tunnelkit.mux.mux import Mux
 from tunnelkit.mux.rpc import Handler
-from tunnelkit.mux.tasks import cancel_all, first_of, start
+from tunnelkit.mux.tasks import cancel_all, start
 from tunnelkit.session.connection.login_variables import login_variables
 from tunnelkit.session.doctor.remote_access import handlers as doctor_handlers
 from tunnelkit.session.files import mirror_json
@@ -215,13 +215,12 @@ class ControlHandlers:
         """As `_wait_settled`, but raises what keeps the agent away until the user acts."""
         session = self._session
         settled = asyncio.create_task(self._wait_settled())
+        settled.add_done_callback(lambda task: session.states.poke())
         try:
             while not settled.done():
                 if session.agents.stuck is not None:
                     raise session.agents.stuck
-                changed = asyncio.create_task(session.states.wait_change())
-                await first_of(settled, changed)
-                await cancel_all(changed)
+                await session.states.wait_change()
             await settled
         finally:
             await cancel_all(settled)

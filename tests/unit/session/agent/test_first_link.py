@@ -85,6 +85,7 @@ class Ways:
         self.error: TunnelkitError | None = None
         self.early_error: TunnelkitError | None = None
         self.works = True
+        self.asked = 0
         self.silent: ByteStream | None = None
         self.entered = 0
         self.reports: list[tuple[bool, str]] = []
@@ -125,6 +126,7 @@ class Ways:
         await self.better.wait()
         if self.error is not None:
             raise self.error
+        self.asked += 1
         if self.silent is not None:
             return self.silent
         return await self._agent.dial() if self.works else None
@@ -236,6 +238,52 @@ async def test_a_lost_early_link_is_replaced_in_the_usual_way(agent: Agent, ways
     assert await asyncio.wait_for(client.call("add", number=4), 10) == 4
     assert len(agent.links) == 2
     living.cancel()
+    await client.close("over")
+
+
+async def test_a_hello_under_way_is_waited_for(
+    agent: Agent, ways: Ways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent would follow a hello that comes after the better way's."""
+    client = ways.client()
+    attach, going_on = client._attach, asyncio.Event()
+
+    async def slow(stream: ByteStream, most_s: float = 30.0) -> None:
+        if len(agent.links) == 1:
+            await going_on.wait()
+        await attach(stream, most_s)
+
+    monkeypatch.setattr(client, "_attach", slow)
+    ways.early.set()
+    connecting = asyncio.create_task(client.connect())
+    while not agent.links:
+        await asyncio.sleep(0)
+    ways.better.set()
+    while len(agent.links) < 2:
+        await asyncio.sleep(0)
+    going_on.set()
+    await asyncio.wait_for(connecting, 10)
+    await asyncio.wait_for(agent.links[0].closed.wait(), 10)
+    agent.gate.set()
+    assert await asyncio.wait_for(client.call("add", number=2), 10) == 2
+    assert (ways.entered, ways.reports, ways.redialled) == (1, [], 0)
+    await client.close("over")
+
+
+async def test_a_better_way_that_came_too_early_is_asked_again(agent: Agent, ways: Ways) -> None:
+    client = ways.client()
+    ways.works = False
+    ways.better.set()
+    connecting = asyncio.create_task(client.connect())
+    while ways.asked < 1:
+        await asyncio.sleep(0)
+    ways.works = True
+    ways.early.set()
+    await asyncio.wait_for(connecting, 10)
+    await asyncio.wait_for(agent.links[0].closed.wait(), 10)
+    agent.gate.set()
+    assert await asyncio.wait_for(client.call("add", number=6), 10) == 6
+    assert (ways.asked, len(agent.links), ways.reports) == (2, 2, [])
     await client.close("over")
 
 

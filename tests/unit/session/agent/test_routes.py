@@ -236,11 +236,22 @@ async def test_a_better_route_to_a_node_without_an_agent_yet_is_kept() -> None:
     """A prologue takes its time: that says nothing about ssh."""
     better, first, second = SayingWay(b"", 66), FakeWay("ssh"), FakeWay("srun")
     routes, said = make(FakeLink(), first, second)
-    routes.entered(head(better))
     assert await routes.open_better(head(better)) is None
     assert (better.stream.sock.fileno(), said, routes.settled.is_set()) == (-1, [], True)
     await routes.open()
     assert (routes.route, first.asked, second.asked) == ("ssh", 1, 0)
+
+
+async def test_a_better_route_that_misses_an_agent_that_is_there_is_given_up() -> None:
+    """ssh may enter the node outside the job's container: a later link would go there, too."""
+    better, first, second = SayingWay(b"", 66), FakeWay("ssh"), FakeWay("srun")
+    routes, said = make(FakeLink(), first, second)
+    routes.entered(head(better))
+    assert await routes.open_better(head(better)) is None
+    assert said == ["ssh does not lead to the agent on node4 (no agent): entering by srun"]
+    assert await routes.open_better(head(better)) is None  # not asked again
+    await routes.open()
+    assert (routes.route, better.asked, first.asked, second.asked) == ("srun", 1, 0, 1)
 
 
 async def test_the_better_route_counts_once_it_has_reached_the_agent() -> None:

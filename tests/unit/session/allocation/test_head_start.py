@@ -37,7 +37,7 @@ class FakeShell:
     async def measure(self) -> float | None:
         return self.round_trip_s
 
-    async def run(self, command: Command) -> Completed:
+    async def run(self, command: Command, timeout_s: float = 30.0) -> Completed:
         return Completed(0, b"by the shell", b"")
 
     async def open_stream(self, argv: list[str]) -> Any:
@@ -62,10 +62,10 @@ def shells(monkeypatch: pytest.MonkeyPatch) -> ReadyShells:
 @pytest.mark.parametrize(
     ("opening_s", "round_trip_s", "made", "far"),
     [
-        (0.08, 0.06, 2, True),
-        (0.08, 0.02, 2, False),  # the machine was slow, not the network
+        (0.08, 0.06, 3, True),
+        (0.08, 0.02, 3, False),  # the machine was slow, not the network
         (0.03, 0.02, 1, False),
-        (0.08, None, 2, False),
+        (0.08, None, 3, False),
         (None, None, 1, False),
     ],
 )
@@ -96,7 +96,34 @@ async def test_each_shell_serves_once(shells: ReadyShells, monkeypatch: pytest.M
         assert await shells.is_far()
         ways: list[Any] = [await shells.enter(["srun"]) for _ in range(2)]
         assert ways == ["by the shell", "by a new session"]
-    assert not any(shell.ended for shell in FakeShell.made)
+    assert [shell.ended for shell in FakeShell.made] == [False, True, False]
+
+
+async def test_the_mirror_s_first_command_with_a_stdin_goes_by_a_shell(
+    shells: ReadyShells, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeShell, "round_trip_s", 0.1)
+    given, by_shell = Command(("cat",), b"a\0"), Completed(0, b"by the shell", b"")
+    async with shells:
+        assert await shells.look(given, 1.0) is None
+        shells.begin(entry=False)
+        assert await shells.look(given, 1.0) is None  # it is not open yet
+        while len(FakeShell.made) < 2:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert await shells.look(COMMAND, 1.0) is None
+        assert await shells.look(Command(("cat",), b"a" * 40_000), 1.0) is None
+        assert await shells.look(Command(("cat",), b"\n" * 2_000), 1.0) is None
+        assert await shells.look(given, 1.0) == by_shell
+        assert await shells.look(given, 1.0) is None
+    assert await shells.look(given, 1.0) is None
+
+
+async def test_a_long_submission_goes_by_a_session_of_its_own(shells: ReadyShells) -> None:
+    async with shells:
+        shells.begin(entry=False)
+        assert await shells.submit(Command(("sbatch",), b"#\n" * 2_000)) is None
+    assert FakeShell.made[0].ended
 
 
 async def test_a_shell_that_is_still_being_opened_is_not_waited_for(shells: ReadyShells) -> None:

@@ -93,6 +93,27 @@ async def test_a_command_gets_its_words_and_its_stdin(link: LocalLink, measured:
     assert len(link.streams) == 1
 
 
+async def test_a_stdin_may_hold_nul_and_what_printf_would_read(link: LocalLink) -> None:
+    shell = shell_on(link)
+    assert shell.take()
+    stdin = b"a\0001\0\\0101\\c\\n%d\0\xff\0" + bytes(range(256))
+    done = await shell.run(Command(("cat",), stdin))
+    assert (done.exit_code, done.stdout) == (0, stdin)
+
+
+async def test_the_command_gets_the_user_s_environment(
+    link: LocalLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sbatch takes it into the job."""
+    for name in ("mark", "text", "line"):
+        monkeypatch.setenv(name, "mine")
+    shell = shell_on(link)
+    assert shell.take()
+    done = await shell.run(Command(("sh", "-c", 'echo "$mark $text $line"; env')))
+    assert done.stdout.startswith(b"mine mine mine\n")
+    assert b"_tk_" not in done.stdout
+
+
 async def test_the_bytes_after_the_command_are_its_own(link: LocalLink) -> None:
     shell = shell_on(link)
     assert shell.take()
@@ -130,7 +151,7 @@ async def test_a_shell_that_is_gone_is_a_loss_that_may_be_tried_again(link: Loca
 
 
 async def test_a_shell_that_nobody_takes_ends_by_itself(link: LocalLink) -> None:
-    shell = shell_on(link, most_s=0.0)
+    shell = shell_on(link, most_s=0.5)
     await shell.measure()
     assert await asyncio.wait_for(link.streams[0].child.wait(), 10) == 0
     assert not shell.take()
