@@ -57,6 +57,8 @@ class Liar:
         self._spawn(_carry_lies(agents, channel) if lies else _carry(agents, channel))
 
     def _far_opened(self, channel: Channel, header: dict[str, Any]) -> None:
+        if header.get("type") == "info" and (self.directory / LIES).exists():
+            header = {**header, "info": _replaced(header["info"])}
         ours = self.near.open(header)
         self._spawn(_carry(channel, ours))
         self._spawn(_carry(ours, channel))
@@ -159,6 +161,10 @@ async def _carry(source: Channel, sink: Channel) -> None:
     sink.close(await source.closed())
 
 
+def _replaced(said: dict[str, Any]) -> dict[str, Any]:
+    return {key: EVIL if isinstance(value, str) else value for key, value in said.items()}
+
+
 async def _carry_lies(source: Channel, sink: Channel) -> None:
     """The agent's answers, each text in them replaced."""
     buffer = b""
@@ -167,9 +173,7 @@ async def _carry_lies(source: Channel, sink: Channel) -> None:
         while len(buffer) >= 4 and len(buffer) >= (end := 4 + struct.unpack("!I", buffer[:4])[0]):
             message = json.loads(buffer[4:end])
             if isinstance(message.get("result"), dict):
-                result = message["result"]
-                texts = {key: EVIL for key, value in result.items() if isinstance(value, str)}
-                message["result"] = {**result, **texts}
+                message["result"] = _replaced(message["result"])
             await sink.write(_message(message))
             buffer = buffer[end:]
 

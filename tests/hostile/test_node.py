@@ -111,6 +111,16 @@ async def test_an_agent_that_introduces_itself_with_escapes(project: Project, no
     assert not any(one in screen.raw + status.raw for one in _OBEYED)
 
 
+async def test_introductions_without_end_change_nothing(project: Project, node: Node) -> None:
+    status = await project.up("node1")
+    lie = {"type": "info", "info": {**dict.fromkeys(("name", "node", "home"), "x"), "pid": 1}}
+    await node.attack("streams", header=lie, count=2000, size=0)
+    await node.attack("streams", header={"type": "info"}, count=2000, size=0)
+    await works(project, node)
+    now = await project.status()
+    assert (now["node"], now["agent"]) == (status["node"], status["agent"])
+
+
 async def test_debuggees_without_end_leave_other_loops_alone(project: Project, node: Node) -> None:
     await project.up("node1")
     port = free_port()
