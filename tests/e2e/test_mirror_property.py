@@ -33,7 +33,8 @@ SOAK_S = float(os.environ.get("TK_SOAK_MIRROR_S", "12"))
 _BARRIER_S = 90.0
 _STAGED_S = 20.0
 _BIG_BYTES = 3000
-STAGED = ".tk-part-"
+#: Soon gone by itself: staged files, and the question which names a file system tells apart.
+PASSING = (".tk-part-", ".tk-probe-")
 
 
 class Soak:
@@ -44,6 +45,8 @@ class Soak:
         self.dice = random.Random(self.seed)
         self.edits = edits(self.dice)
         self.done: list[str] = []
+        #: Where what is wrong now began, perhaps.
+        self._before: list[str] = []
         self.rounds = 0
         self._ends = time.monotonic() + SOAK_S
 
@@ -68,7 +71,10 @@ class Soak:
 
     def check(self, problems: list[str]) -> None:
         """After a barrier."""
+        if problems:
+            print("\n".join(["earlier rounds:", *self._before]))
         assert not problems, self.told("; ".join(problems[:10]))
+        self._before += [f"{self.rounds}: {one}" for one in self.done]
         self.done.clear()
         self.rounds += 1
 
@@ -79,12 +85,13 @@ class Soak:
 
 def problems(local: Path, far: Path, outputs: Outputs) -> list[str]:
     """What is wrong. While a killed agent has no successor all goes by rsync, and what was staged
-    waits for that successor: it may take its time."""
+    waits for that successor: it may take its time. A mirror that comes back may look once more at
+    its root meanwhile."""
     ends = time.monotonic() + _STAGED_S
     while True:
         found = [*differences(local, far, outputs), *outputs.lost()]
-        staged = any(STAGED in one for one in found)
-        if not staged or time.monotonic() > ends:
+        passing = any(name in one for name in PASSING for one in found)
+        if not passing or time.monotonic() > ends:
             return found
         time.sleep(0.05)
 
