@@ -195,6 +195,7 @@ class Mirror:
             ground, scanner, rsync, self._host, sizes=sizes, wake=wake.set, first=look
         )
         syncer.last_scan = await look.scan()
+        await asyncio.to_thread(manifest.share_paths, syncer.last_scan.entries)
         watcher = self._watcher = self._watch(
             self.local_root,
             wake.set,

@@ -156,6 +156,14 @@ class Manifest:
             self._set(path, row)
         self.put(self._intents.open(lambda entry, *rest: ManifestEntry(Entry(*entry), *rest)))
 
+    def share_paths(self, scanned: Iterable[str]) -> None:
+        """Hold the scan's own strings for the same paths: a session keeps one of each, not two."""
+        with self._lock:
+            for path in scanned:
+                row = self.rows.pop(path, None)
+                if row is not None:
+                    self.rows[path] = row
+
     def _set(self, path: str, row: ManifestEntry | None) -> None:
         """Put one row (None: forget it) in memory, and update the counts."""
         old = self.rows.get(path)
