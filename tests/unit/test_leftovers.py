@@ -69,8 +69,9 @@ def _loaded() -> ModuleType:
     return module
 
 
+@pytest.mark.parametrize("looks", range(1, 8))
 def test_a_child_whose_parent_takes_long_to_end_is_ended_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: int
 ) -> None:
     script = _loaded()
     before = tmp_path / "before"
@@ -84,7 +85,7 @@ def test_a_child_whose_parent_takes_long_to_end_is_ended_too(
         looks_since_kill += bool(killed)
         if (8, signal.SIGKILL) in killed:
             return {}
-        return {"7:1": 5, "8:2": 7} if looks_since_kill < 5 else {"8:2": 1}
+        return {"7:1": 5, "8:2": 7} if looks_since_kill < looks else {"8:2": 1}
 
     def is_left(pid: str, parent: int, marks: list[bytes]) -> bool:
         return (pid == "7" and not killed) or (pid == "8" and parent == 1)

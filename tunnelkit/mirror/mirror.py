@@ -194,8 +194,8 @@ class Mirror:
         syncer = self._syncer = Syncer(
             ground, scanner, rsync, self._host, sizes=sizes, wake=wake.set, first=look
         )
-        syncer.last_scan = await look.scan()
-        await asyncio.to_thread(manifest.share_paths, syncer.last_scan.entries)
+        syncer.last_scan = scan = await look.scan()
+        await asyncio.to_thread(manifest.share_paths, scan.entries if scan else ())
         watcher = self._watcher = self._watch(
             self.local_root,
             wake.set,

@@ -295,7 +295,7 @@ class AgentClient:
             await self._attach(stream, MOVE_S)
         except TunnelkitError as error:
             log.info("the wire could not move to a better link: %s", error.one_line())
-            return  # whoever waits for the loss of the old link closes it
+            return  # `run` hears of the old link's loss, and closes it
         finally:
             self._between_links = False
             self._moved.set()

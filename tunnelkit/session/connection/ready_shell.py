@@ -161,7 +161,7 @@ class ReadyShell:
                 await cancel_all(measuring)
                 await stream.close()
                 return
-            await measuring  # whoever has taken the shell waits for it
+            await measuring  # the command waits for it
         finally:
             await cancel_all(measuring)
 
