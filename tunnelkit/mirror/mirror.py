@@ -184,7 +184,8 @@ class Mirror:
             self._state_dir, local_root=root, host=host, remote_root=target.real
         )
         manifest = self._manifest = Manifest(file)
-        await asyncio.to_thread(manifest.open)
+        scan = await look.scan()
+        await asyncio.to_thread(manifest.open, None if scan is None else scan.entries)
         other = await asyncio.to_thread(doubt_all, manifest, self._instance())
         quick, tried = is_local(self.local_root), manifest.tried()
         about = (target.real, manifest, held, target.fresh, target.folding, self.spec.delete_limit)
@@ -194,8 +195,7 @@ class Mirror:
         syncer = self._syncer = Syncer(
             ground, scanner, rsync, self._host, sizes=sizes, wake=wake.set, first=look
         )
-        syncer.last_scan = scan = await look.scan()
-        await asyncio.to_thread(manifest.share_paths, scan.entries if scan else ())
+        syncer.last_scan = scan
         watcher = self._watcher = self._watch(
             self.local_root,
             wake.set,

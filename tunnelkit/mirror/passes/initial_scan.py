@@ -69,8 +69,10 @@ class InitialScan:
             await self._on_much()
 
     async def close(self) -> None:
-        """Cancel the scan, and discard what was read. Idempotent."""
-        await cancel_all(*(one for one in (self._task, self._calling) if one is not None))
+        """Cancel the scan, and discard it and what was read. Idempotent."""
+        # The syncer knows this object for as long as it lives, and a scan is large.
+        task, self._task = self._task, None
+        await cancel_all(*(one for one in (task, self._calling) if one is not None))
         reading, self.reading = self.reading, None
         if reading is not None:
             await reading.close()

@@ -112,9 +112,11 @@ class Manifest:
         """Return True if the directory has any manifest: something was once sent (blocking)."""
         return any(state_dir.glob("mirror-*.sqlite"))
 
-    def open(self) -> None:
+    def open(self, scanned: Mapping[str, Entry] | None = None) -> None:
         """Read the rows.
 
+        scanned: what is here now. A row holds its path and, if it is equal, its entry: a session
+            keeps one of each, not two.
         A damaged file is set aside. Then no remote file counts as tk's, which is safe. Raises
         MirrorError if the directory can't be used, and after `close`.
         """
@@ -122,7 +124,7 @@ class Manifest:
             if self._closed:
                 raise _stopped()
             try:
-                self._open()
+                self._open(scanned or {})
             except (OSError, sqlite3.Error) as error:
                 raise MirrorError(
                     f"the mirror's record {self.path} can't be opened",
@@ -130,10 +132,10 @@ class Manifest:
                     hint="check the disk and the directory's permissions",
                 ) from error
 
-    def _open(self) -> None:
+    def _open(self, scanned: Mapping[str, Entry]) -> None:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            self._load()
+            self._load(scanned)
         except sqlite3.DatabaseError as error:
             self._disconnect()
             if tables.is_passing(error):
@@ -142,27 +144,22 @@ class Manifest:
             intents = self.path.with_suffix(".intents")
             for beside in (f"{self.path}-wal", f"{self.path}-shm", intents):
                 Path(beside).unlink(missing_ok=True)
-            self._load()
+            self._load(scanned)
 
-    def _load(self) -> None:
+    def _load(self, scanned: Mapping[str, Entry]) -> None:
         self._db = db = tables.connect(self.path)
         tables.prepare(db)
         # Read everything before using any of it: a damaged file may show that only half-way.
-        rows = {os.fsdecode(name): _row(*values) for name, *values in db.execute(_ALL)}
+        rows, own = {}, {path: path for path in scanned}
+        for name, *values in db.execute(_ALL):
+            path = os.fsdecode(name)
+            rows[own.get(path, path)] = _row(scanned.get(path), *values)
         unclean = db.execute("SELECT path FROM unclean").fetchall()
         self.pulled.load(db)
         self.unclean = {os.fsdecode(name) for (name,) in unclean}
         for path, row in rows.items():
             self._set(path, row)
         self.put(self._intents.open(lambda entry, *rest: ManifestEntry(Entry(*entry), *rest)))
-
-    def share_paths(self, scanned: Iterable[str]) -> None:
-        """Hold the scan's own strings for the same paths: a session keeps one of each, not two."""
-        with self._lock:
-            for path in scanned:
-                row = self.rows.pop(path, None)
-                if row is not None:
-                    self.rows[path] = row
 
     def _set(self, path: str, row: ManifestEntry | None) -> None:
         """Put one row (None: forget it) in memory, and update the counts."""
@@ -377,11 +374,12 @@ class Manifest:
 
 
 def _row(
-    kind: str, mode: int, size: int, mtime_ns: int, ctime_ns: int, inode: str, text: str,
-    sent: int, racy: int, made: int, proven: int, stamp: str, tried: str,
+    now: Entry | None, kind: str, mode: int, size: int, mtime_ns: int, ctime_ns: int, inode: str,
+    text: str, sent: int, racy: int, made: int, proven: int, stamp: str, tried: str,
 ) -> ManifestEntry:  # fmt: skip
-    """Return the row of these columns, which are all but the path."""
+    """Return the row of these columns, which are all but the path; with `now` if that is equal."""
     entry = compact(kind, mode, size, mtime_ns, ctime_ns, int(inode))
+    entry = now if now is not None and now == entry else entry
     flags = bool(sent), bool(racy), bool(made), bool(proven)
     return ManifestEntry(entry, text, *flags, stamp, tried)
 

@@ -80,13 +80,28 @@ def test_a_manifest_that_was_read_shares_with_a_scan(root: Path, tmp_path: Path)
     del scan, earlier
 
     manifest = Manifest(tmp_path / "m.sqlite")
-    with costs(900):
-        manifest.open()
-    with costs(420):
-        scan = scanner.scan()
-        scanner.scan()
-        manifest.share_paths(scan.entries)
-    assert {id(path) for path in manifest.rows} == {id(path) for path in scan.entries}
+    scan = scanner.scan()
+    with costs(550):
+        manifest.open(scan.entries)
     assert not diff.compare(manifest.rows, scan.entries).changed
     assert all(manifest.rows[path].entry is entry for path, entry in scan.entries.items())
+    assert {id(path) for path in manifest.rows} == {id(path) for path in scan.entries}
     manifest.close()
+
+
+def test_what_was_edited_since_is_not_taken_for_what_was_sent(root: Path, tmp_path: Path) -> None:
+    scanner = Scanner(str(root), IgnoreRules())
+    manifest = Manifest(tmp_path / "m.sqlite")
+    manifest.open()
+    manifest.put(sent(scanner.scan()))
+    manifest.close()
+    edited, gone = "package_0000/module_0000.py", "package_0000/module_0001.py"
+    (root / edited).write_text("another size\n")
+    (root / gone).unlink()
+
+    scan = Scanner(str(root), IgnoreRules()).scan()
+    again = Manifest(tmp_path / "m.sqlite")
+    again.open(scan.entries)
+    difference = diff.compare(again.rows, scan.entries)
+    assert ([*difference.changed], difference.absent) == ([edited], [gone])
+    again.close()
