@@ -13,7 +13,9 @@ from tunnelkit.errors import ConnectionFailed, MirrorConflict
 from tunnelkit.mirror.api import FileAgent
 from tunnelkit.mirror.mirror import Mirror
 from tunnelkit.mirror.passes import remote_doubts
+from tunnelkit.mirror.record.manifest import Manifest, ManifestEntry
 from tunnelkit.mirror.transfer.rsync import Rsync
+from tunnelkit.mirror.tree.scanner import FILE, digest, lstat
 
 pytestmark = needs_rsync
 
@@ -101,3 +103,50 @@ async def test_it_does_not_stay(cut: Cut, monkeypatch: pytest.MonkeyPatch) -> No
     await mirror.barrier(20)
     cut.comes_after_all("saved/f1.txt", late)
     await until(lambda: far.read_text() == "55555\n", "a look by itself", 10)
+
+
+async def test_what_a_killed_session_s_rsync_brings_of_a_deleted_directory_goes(rig: Rig) -> None:
+    rig.write("stays.txt")
+    await (await rig.started()).stop()
+    late = rig.write("d/late.txt", "it was being sent\n")
+    entry = {path: lstat(str(rig.local), path) for path in ("d", "d/late.txt")}
+    mtime_ns, text = late.stat().st_mtime_ns, digest(str(rig.local), "d/late.txt", FILE)
+    manifest = Manifest(next(rig.state.glob("mirror-*.sqlite")))
+    manifest.open()
+    assert entry["d"] is not None and entry["d/late.txt"] is not None
+    manifest.intend(
+        {
+            "d": ManifestEntry(entry["d"], made=True),
+            "d/late.txt": ManifestEntry(entry["d/late.txt"], text),
+        }
+    )
+    manifest.close()
+    late.unlink()
+    late.parent.rmdir()
+
+    mirror = await rig.started()
+    assert (await mirror.barrier(20)).sent == 0 and not (rig.far / "d").exists()
+    there = rig.write("d/late.txt", "it was being sent\n", far=True)
+    os.utime(there, ns=(mtime_ns, mtime_ns))
+    await until(lambda: not (rig.far / "d").exists(), "the end of what the rsync brought")
+    assert rig.equal()
+
+
+async def test_a_job_s_file_keeps_the_directory_that_a_killed_session_made(rig: Rig) -> None:
+    rig.write("stays.txt")
+    rig.write("d/f.txt", "f\n")
+    mirror = await rig.started()
+    await mirror.barrier(20)
+    await mirror.stop()
+    manifest = Manifest(next(rig.state.glob("mirror-*.sqlite")))
+    manifest.open()
+    manifest.intend({path: row._replace(sent=False) for path, row in manifest.rows.items()})
+    manifest.close()
+    (rig.local / "d/f.txt").unlink()
+    (rig.local / "d").rmdir()
+    output = rig.write("d/output.txt", "a job's\n", far=True)
+
+    mirror = await rig.started()
+    await mirror.barrier(20)
+    assert os.listdir(rig.far / "d") == ["output.txt"]
+    assert output.read_text() == "a job's\n"

@@ -129,6 +129,8 @@ class SyncContext:
     owed_by: FileAgent | None = None
     #: until when (monotonic) an rsync whose link broke may go on there
     straggling_until: float = 0.0
+    #: True until a pass takes note of it: a killed session may have left such an rsync
+    unfinished: bool = False
     #: mirrored paths that were changed on the cluster: checked again in each pass
     conflicts: frozenset[str] = frozenset()
     #: the big transfer under way
@@ -169,9 +171,12 @@ class SyncContext:
         rows, own, kept = self.manifest.rows, self.own_digests(), {}
         if time.monotonic() < self.straggling_until:
             for path in paths:
-                row, digests = rows.get(path), own.get(path, ())
-                if row is not None and digests:
-                    tried = " ".join(sorted({*digests} - {row.digest}))
+                row, digests = rows.get(path), {*own.get(path, ())}
+                if row is None:
+                    continue
+                # A directory of tk's can hold the file of such an rsync, which goes with that.
+                if digests or row.made or (row.digest and not row.sent):
+                    tried = " ".join(sorted(digests - {row.digest}))
                     kept[path] = row._replace(sent=False, tried=tried)
         self.manifest.put(kept)
         dropped = [path for path in paths if path not in kept]

@@ -190,8 +190,8 @@ class Mirror:
         quick, tried = is_local(self.local_root), manifest.tried()
         about = (target.real, manifest, held, target.fresh, target.folding, self.spec.delete_limit)
         ground = SyncContext(self._remote, self.local_root, *about, quick, other, tried=tried)
-        wake = asyncio.Event()
-        scanner, sizes = look.scanner, self.sizes
+        ground.unfinished = manifest.is_unfinished()
+        wake, scanner, sizes = asyncio.Event(), look.scanner, self.sizes
         syncer = self._syncer = Syncer(
             ground, scanner, rsync, self._host, sizes=sizes, wake=wake.set, first=look
         )

@@ -65,6 +65,7 @@ class RemoteDoubts:
 
     def take(self) -> bool:
         """Return True if the caller, who has no agent, must check the remote files by a repair."""
+        self._note_unfinished()
         is_so = self._is_straggling()
         self._differs = self._ground.other_disk = False
         return is_so
@@ -75,6 +76,7 @@ class RemoteDoubts:
 
     async def verify(self, live: MirrorChannel) -> frozenset[str]:
         """Return the paths that are not on the cluster as sent. Raises as `verify`."""
+        self._note_unfinished()
         differs, self._differs = self._differs, False
         try:
             found = await verify(live.agent, self._ground)
@@ -133,14 +135,21 @@ class RemoteDoubts:
         try:
             return await run
         except (ConnectionFailed, TimeoutExpired, asyncio.CancelledError):
-            loop = asyncio.get_running_loop()
-            self._ground.straggling_until = time.monotonic() + _STRAGGLING_S + _LATER_S
-            for timer in self._stragglers:
-                timer.cancel()
-            self._stragglers = [
-                loop.call_later(s, self._look_for_stragglers) for s in _STRAGGLERS_S
-            ]
+            self._expect_stragglers()
             raise
+
+    def _note_unfinished(self) -> None:
+        """Take note of a session that was killed while it sent: its rsync is nobody's now."""
+        unfinished, self._ground.unfinished = self._ground.unfinished, False
+        if unfinished:
+            self._expect_stragglers()
+
+    def _expect_stragglers(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._ground.straggling_until = time.monotonic() + _STRAGGLING_S + _LATER_S
+        for timer in self._stragglers:
+            timer.cancel()
+        self._stragglers = [loop.call_later(s, self._look_for_stragglers) for s in _STRAGGLERS_S]
 
     def _look_for_stragglers(self) -> None:
         self._differs = True

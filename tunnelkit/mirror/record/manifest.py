@@ -296,6 +296,11 @@ class Manifest:
                 if self.rows[path].tried
             }
 
+    def is_unfinished(self) -> bool:
+        """Return True if sending was begun and not ended: by a session that was killed."""
+        with self._lock:
+            return any(not self.rows[path].sent for path in self.unsettled)
+
     def unproven(self) -> dict[str, str]:
         """Return {path: sha256 hex} of the files that no compute node has read back yet."""
         with self._lock:
