@@ -167,6 +167,7 @@ async def test_a_halted_mirror_sends_nothing_and_acts_at_once(
     assert (rig.far / "kept/1.py").read_text() == "1\n"
     rig.local.with_name("away").rename(rig.local / "old")
     await until(rig.equal, "they are back, and all comes by itself")
+    await mirror.barrier(20)  # and is recorded
     (rig.local / "old").rename(rig.local.with_name("away"))
     await until(lambda: mirror.status().state is MirrorState.HALTED, "the halt")
     assert (await mirror.barrier(20, allow_deletes=True)).deleted == 130
